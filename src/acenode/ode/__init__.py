@@ -1,0 +1,22 @@
+"""The method: neural ODEs, and the attention that evolves beside them."""
+
+from .attention import Elementwise as Elementwise, Pairwise as Pairwise
+from .coevolve import CoEvolvingODE as CoEvolvingODE
+from .constant import Constant as Constant
+from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
+from .fields import ConvField as ConvField, GRUField as GRUField, MLPField as MLPField
+from .initial import (
+    ConvInitial as ConvInitial,
+    Correlation as Correlation,
+    Dense as Dense,
+    Identity as Identity,
+    correlation as correlation,
+)
+from .pairwise_fields import (
+    GRULinear as GRULinear,
+    GRURows as GRURows,
+    QueryKey as QueryKey,
+    pairwise_field as pairwise_field,
+)
+from .path import Path as Path
+from .solve import Solver as Solver, Stats as Stats, sentence as sentence

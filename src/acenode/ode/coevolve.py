@@ -1,0 +1,213 @@
+"""Attentive co-evolving ODEs: the paper's method, Equations 3 to 5."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from .attention import Elementwise, Pairwise
+from .constant import Constant
+from .initial import Correlation, correlation
+from .path import Path, check_question
+from .solve import Solver
+from .stepping import SAMPLES
+
+Evolution = Literal["evolved", "frozen", "fixed", "shared"]
+
+_KNOTS = 33  # times at which a batch-wide attention is remembered for evaluation
+
+
+class CoEvolvingODE(eqx.Module):
+    """A hidden state and an attention that evolve together, Equation 3.
+
+        dh/dt = f(t, attention(h, a))
+        da/dt = g(t, attention(h, a)),      a(0) = initial(h(0))
+
+    `f` and `g` see only the attended state (`h'` of Equation 4, `h''` of Equation 5) and the time. A `g` that
+    has an attribute `sees_attention = True` is called as `g(t, h', a)`.
+
+    `evolution` is how the attention gets its values:
+
+    - `evolved`: by its own ODE (the method);
+    - `frozen`: a(t) = a(0), no g (ablation);
+    - `fixed`: a(t) = correlation of h(t) over the batch at every t, no g (the paper's "Fixed" ablation);
+    - `shared`: one attention for the whole batch, driven by the batch mean of g.
+
+    The last two couple the samples of a batch, so they need a solver with a fixed step, which keeps all clocks
+    together. For evaluation they follow a path remembered from training data.
+
+    `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
+    """
+
+    f: Callable
+    g: Callable | None
+    attention: Pairwise | Elementwise
+    initial: Callable
+    solver: Solver = eqx.field(static=True)
+    evolution: Evolution = eqx.field(static=True)
+    hold_attention: bool = eqx.field(static=True)
+    inference: bool
+    remembered: "_Remembered | None"
+
+    def __init__(
+        self,
+        f: Callable,
+        g: Callable | None,
+        attention: Pairwise | Elementwise,
+        initial: Callable,
+        solver: Solver = Solver(),  # noqa: B008
+        evolution: Evolution = "evolved",
+        hold_attention: bool = False,
+        inference: bool = False,
+    ):
+        if evolution not in get_args(Evolution):
+            raise ValueError(
+                f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}."
+            )
+        if (g is None) != (evolution in ("frozen", "fixed")):
+            need = "no g (g=None)" if evolution in ("frozen", "fixed") else "a g"
+            raise ValueError(f"CoEvolvingODE(evolution={evolution!r}) takes {need}.")
+        if evolution == "fixed" and not isinstance(initial, Correlation):
+            raise ValueError("CoEvolvingODE(evolution='fixed') recomputes a correlation: give initial=Correlation(...).")
+        if evolution in ("fixed", "shared") and solver.adaptive:
+            raise ValueError(
+                f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, so all must step together: "
+                "give a solver with a fixed step, e.g. Solver('rk4', step=0.05)."
+            )
+        self.f, self.g, self.attention, self.initial, self.solver = f, g, attention, initial, solver
+        self.evolution = evolution
+        self.hold_attention = hold_attention
+        self.inference = inference
+        self.remembered = None
+
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
+        """Solve from `h0` at the first of `times`. `attention=False` leaves `Path.a` out, which is quicker."""
+        times = check_question("CoEvolvingODE", h0, times)
+        if self.evolution in ("fixed", "shared") and self.inference:
+            return self._along_remembered(h0, times, attention)
+        a0 = self.initial(h0)
+        expected = (h0.shape[0], *self.attention.shape(h0.shape[1:]))
+        if a0.shape != expected:
+            raise ValueError(
+                f"CoEvolvingODE: initial gave a(0) of shape {a0.shape}; {type(self.attention).__name__} attention on "
+                f"h0 of shape {h0.shape} needs {expected}."
+            )
+        if self.hold_attention:
+            a0 = stop_gradient(a0)
+        if self.evolution == "frozen":
+            h, stats = self.solver.solve(_Attended(self.f, self.attention), h0, times, args=a0)
+            a = jnp.broadcast_to(a0[:, None], (*times.shape, *a0.shape[1:])) if attention else None
+            return Path(times, h, a, stats)
+        if self.evolution == "fixed":
+            h, stats = self.solver.solve(_Recomputed(self.f, self.attention), h0, times)
+            a = None
+            if attention:
+                each = jax.vmap(correlation, in_axes=1)(h)
+                a = jnp.broadcast_to(each, (h0.shape[0], *each.shape))
+            return Path(times, h, a, stats)
+        field = _Coupled(self.f, self.g, self.attention, self.hold_attention, self.evolution == "shared")
+        if attention:
+            (h, a), stats = self.solver.solve(field, (h0, a0), times)
+        else:
+            h, stats = self.solver.solve(field, (h0, a0), times, keep=_state_only)
+            a = None
+        return Path(times, h, a, stats)
+
+    def remember(self, h0: Float[Array, "batch ..."], times: Array) -> "CoEvolvingODE":
+        """The same ODE, knowing the batch statistics of these training states for evaluation.
+
+        `h0` are first states of training samples, `times` any times that span what will be asked.
+        """
+        ode = self
+        if hasattr(self.initial, "remember"):
+            ode = eqx.tree_at(lambda o: o.initial, ode, self.initial.remember(h0))
+        if self.evolution not in ("fixed", "shared"):
+            return ode
+        knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)
+        path = eqx.nn.inference_mode(ode, False)(h0, knots)
+        assert path.a is not None
+        remembered = _Remembered(Constant(knots), Constant(stop_gradient(path.a[0])))
+        return eqx.tree_at(lambda o: o.remembered, ode, remembered, is_leaf=lambda x: x is None)
+
+    def _along_remembered(self, h0, times, attention):
+        if self.remembered is None:
+            raise ValueError(
+                f"CoEvolvingODE(evolution={self.evolution!r}) in inference mode follows an attention remembered from "
+                "training data: call ode.remember(h0, times) first."
+            )
+        h, stats = self.solver.solve(_Followed(self.f, self.attention, self.remembered), h0, times)
+        a = jax.vmap(jax.vmap(self.remembered))(times) if attention else None
+        return Path(times, h, a, stats)
+
+
+def _state_only(y):
+    return y[0]
+
+
+class _Attended(eqx.Module):
+    """`f` on the state attended with a constant attention."""
+
+    f: Callable
+    attention: Callable
+
+    def __call__(self, t, h, a):
+        return self.f(t, self.attention(h, a))
+
+
+class _Coupled(eqx.Module):
+    """The right-hand side of Equation 3."""
+
+    f: Callable
+    g: Callable
+    attention: Callable
+    hold_attention: bool = eqx.field(static=True)
+    shared: bool = eqx.field(static=True)
+
+    def __call__(self, t, y, args):
+        h, a = y
+        attended = self.attention(h, stop_gradient(a) if self.hold_attention else a)
+        dh = self.f(t, attended)
+        seen = stop_gradient(attended) if self.hold_attention else attended
+        da = self.g(t, seen, a) if getattr(self.g, "sees_attention", False) else self.g(t, seen)
+        if self.shared:
+            da = jax.lax.pmean(da, SAMPLES)
+        return dh, stop_gradient(da) if self.hold_attention else da
+
+
+class _Recomputed(eqx.Module):
+    """`f` on the state attended with the correlation of the states of the whole batch at this moment."""
+
+    f: Callable
+    attention: Callable
+
+    def __call__(self, t, h, args):
+        batch = jax.lax.all_gather(h, SAMPLES)
+        return self.f(t, self.attention(h, correlation(batch)))
+
+
+class _Remembered(eqx.Module):
+    """An attention known at some times, joined by straight lines."""
+
+    times: Constant
+    attention: Constant
+
+    def __call__(self, t):
+        knots, a = self.times.value, self.attention.value
+        right = jnp.clip(jnp.searchsorted(knots, t), 1, knots.size - 1)
+        x = jnp.clip((t - knots[right - 1]) / (knots[right] - knots[right - 1]), 0.0, 1.0)
+        return (1 - x) * a[right - 1] + x * a[right]
+
+
+class _Followed(eqx.Module):
+    """`f` on the state attended with a remembered attention."""
+
+    f: Callable
+    attention: Callable
+    remembered: _Remembered
+
+    def __call__(self, t, h, args):
+        return self.f(t, self.attention(h, self.remembered(t)))

@@ -1,0 +1,77 @@
+"""ODEs without attention: the base models of the paper. All answer `ode(h0, times) -> Path`.
+
+They take a batch: `h0` has a leading batch axis, `times` is shared, or has one row per sample. The first time is
+the one at which `h0` holds.
+"""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .path import Path, check_question
+from .solve import Solver, Stats
+
+
+class _Alone(eqx.Module):
+    """A user's `(t, h) -> dh` in the solver's form."""
+
+    f: Callable
+
+    def __call__(self, t, h, args):
+        return self.f(t, h)
+
+
+class NeuralODE(eqx.Module):
+    """`dh/dt = f(t, h)`, Equation 1."""
+
+    f: Callable
+    solver: Solver = eqx.field(static=True, default=Solver())
+
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array) -> Path:
+        times = check_question("NeuralODE", h0, times)
+        h, stats = self.solver.solve(_Alone(self.f), h0, times)
+        return Path(times, h, None, stats)
+
+
+class AugmentedODE(eqx.Module):
+    """A neural ODE on h with `extra` zeros appended: dimensions of a vector, channels of a feature map.
+
+    `f` works on the larger state, and so does whatever reads the path.
+    """
+
+    f: Callable
+    extra: int = eqx.field(static=True, default=5)
+    solver: Solver = eqx.field(static=True, default=Solver())
+
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array) -> Path:
+        times = check_question("AugmentedODE", h0, times)
+        zeros = jnp.zeros((h0.shape[0], self.extra, *h0.shape[2:]), h0.dtype)
+        h, stats = self.solver.solve(_Alone(self.f), jnp.concatenate([h0, zeros], axis=1), times)
+        return Path(times, h, None, stats)
+
+
+class ResidualStack(eqx.Module):
+    """Residual blocks in the place of an ODE: `h <- h + block(h)`, the ResNet of the comparison.
+
+    The blocks share out the time between the first and the last of `times`; a time in between sees the state
+    after the last block before it.
+    """
+
+    blocks: tuple[Callable, ...]
+
+    def __init__(self, blocks: Sequence[Callable]):
+        self.blocks = tuple(blocks)
+
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array) -> Path:
+        times = check_question("ResidualStack", h0, times)
+        states = [h0]
+        for block in self.blocks:
+            states.append(states[-1] + eqx.filter_vmap(block)(states[-1]))
+        span = times[:, -1:] - times[:, :1]
+        progress = (times - times[:, :1]) / jnp.where(span > 0, span, 1.0)
+        # The small number keeps rounding from losing a block that ends exactly at a time.
+        index = jnp.floor(progress * len(self.blocks) + 1e-4).astype(int)
+        h = jnp.stack(states, axis=1)[jnp.arange(h0.shape[0])[:, None], index]
+        return Path(times, h, None, Stats.none(h0.shape[0]))

@@ -1,0 +1,142 @@
+"""Vector fields: callables `(t, h) -> dh/dt` for one sample. Any such callable serves as f or g."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Init = Literal["uniform", "normal"]
+
+
+def mlp(
+    size_in: int,
+    size_out: int,
+    width: int,
+    hidden: int,
+    activation: Callable = jnp.tanh,
+    init: Init = "uniform",
+    *,
+    key: PRNGKeyArray,
+) -> eqx.nn.MLP:
+    """A multi-layer perceptron with `hidden` hidden layers and a linear output.
+
+    `init="normal"` draws weights from N(0, 0.1^2) with zero biases, as the Latent-ODE family does; `"uniform"`
+    is the usual +-1/sqrt(fan in).
+    """
+    net = eqx.nn.MLP(size_in, size_out, width, hidden, activation, key=key)
+    if init == "uniform":
+        return net
+    layers = [lambda n, i=i: n.layers[i] for i in range(hidden + 1)]
+    keys = jax.random.split(key, hidden + 1)
+    weights = [0.1 * jax.random.normal(k, at(net).weight.shape) for at, k in zip(layers, keys, strict=True)]
+    net = eqx.tree_at(lambda n: [at(n).weight for at in layers], net, weights)
+    return eqx.tree_at(lambda n: [at(n).bias for at in layers], net, [jnp.zeros_like(at(net).bias) for at in layers])
+
+
+class MLPField(eqx.Module):
+    """A multi-layer perceptron on the flattened state.
+
+    `shape` is the state's shape (an int for a vector), `out` the shape of the derivative, the same by default.
+    `timed` appends t to the input; without it the field is autonomous.
+    """
+
+    net: eqx.nn.MLP
+    out: tuple[int, ...] = eqx.field(static=True)
+    timed: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        width: int = 50,
+        hidden: int = 3,
+        *,
+        out: tuple[int, ...] | None = None,
+        timed: bool = False,
+        activation: Callable = jnp.tanh,
+        init: Init = "uniform",
+        key: PRNGKeyArray,
+    ):
+        shape = (shape,) if isinstance(shape, int) else shape
+        self.out = shape if out is None else out
+        self.timed = timed
+        self.net = mlp(_size(shape) + timed, _size(self.out), width, hidden, activation, init, key=key)
+
+    def __call__(self, t: Float[Array, ""], h: Float[Array, "..."]) -> Float[Array, "..."]:
+        x = jnp.ravel(h)
+        if self.timed:
+            x = jnp.append(x, jnp.asarray(t, x.dtype))
+        return self.net(x).reshape(self.out)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+class GRUField(eqx.Module):
+    """The continuous gated recurrent unit of GRU-ODE, autonomous and without biases.
+
+    `r = sigmoid(W_r h)`, `z = sigmoid(W_z h)`, `u = tanh(W_u (r * h))`, `dh/dt = (1 - z) * (u - h)`: a state
+    that starts inside [-1, 1] stays there.
+    """
+
+    reset: eqx.nn.Linear
+    update: eqx.nn.Linear
+    candidate: eqx.nn.Linear
+
+    def __init__(self, size: int, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, 3)
+        self.reset, self.update, self.candidate = (
+            eqx.nn.Linear(size, size, use_bias=False, key=k) for k in keys
+        )
+
+    def __call__(self, t: Float[Array, ""], h: Float[Array, " h"]) -> Float[Array, " h"]:
+        r = jax.nn.sigmoid(self.reset(h))
+        z = jax.nn.sigmoid(self.update(h))
+        u = jnp.tanh(self.candidate(r * h))
+        return (1 - z) * (u - h)
+
+
+def group_norm(channels: int) -> eqx.nn.GroupNorm:
+    """Group norm with 32 groups, or the largest smaller number that divides the channels (23 for 69)."""
+    groups = next(g for g in range(min(32, channels), 0, -1) if channels % g == 0)
+    return eqx.nn.GroupNorm(groups, channels)
+
+
+class TimeConv(eqx.Module):
+    """A 3 x 3 convolution that sees one more channel, filled with t."""
+
+    conv: eqx.nn.Conv2d
+
+    def __init__(self, channels: int, *, key: PRNGKeyArray):
+        self.conv = eqx.nn.Conv2d(channels + 1, channels, 3, padding=1, key=key)
+
+    def __call__(self, t, h: Float[Array, "channels y x"]) -> Float[Array, "channels y x"]:
+        clock = jnp.full((1, *h.shape[1:]), t, h.dtype)
+        return self.conv(jnp.concatenate([clock, h]))
+
+
+class ConvField(eqx.Module):
+    """Time-concatenated convolutions with group norm: GN, ReLU, Conv, GN[, ReLU, Conv, GN].
+
+    `convs=2` is the function f of ODE-Net, `convs=1` the paper's light f'' with its second layer removed.
+    """
+
+    norms: tuple[eqx.nn.GroupNorm, ...]
+    convs: tuple[TimeConv, ...]
+
+    def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
+        if convs < 1:
+            raise ValueError(f"ConvField(convs={convs}): at least 1.")
+        self.norms = tuple(group_norm(channels) for _ in range(convs + 1))
+        self.convs = tuple(TimeConv(channels, key=k) for k in jax.random.split(key, convs))
+
+    def __call__(self, t: Float[Array, ""], h: Float[Array, "channels y x"]) -> Float[Array, "channels y x"]:
+        for norm, conv in zip(self.norms[:-1], self.convs, strict=True):
+            h = conv(t, jax.nn.relu(norm(h)))
+        return self.norms[-1](h)

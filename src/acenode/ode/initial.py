@@ -1,0 +1,106 @@
+"""The first attention a(0) = q(h(0)).
+
+Every q takes the first states of a whole batch, because one of them, `Correlation`, is a statistic of the batch.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .constant import Constant
+from .fields import group_norm
+
+_FLAT = 1e-6  # a dimension with a smaller standard deviation counts as constant
+
+
+def correlation(h: Float[Array, "batch h *rest"]) -> Float[Array, "h h"]:
+    """Pearson correlation between the dimensions of h, the samples being the observations.
+
+    A state of shape (H, C) gives the correlation between its H rows, channels counting as further observations.
+    A constant dimension is uncorrelated with all others and has 1 on the diagonal; so a batch of one gives the
+    identity. No gradient flows through it.
+    """
+    h = jax.lax.stop_gradient(h)
+    x = jnp.moveaxis(h, 1, -1).reshape(-1, h.shape[1])
+    x = x - x.mean(axis=0)
+    sd = jnp.sqrt(jnp.mean(jnp.square(x), axis=0))
+    varies = sd > _FLAT
+    z = jnp.where(varies, x / jnp.where(varies, sd, 1.0), 0.0)
+    c = jnp.clip(z.T @ z / x.shape[0], -1.0, 1.0)
+    return jnp.fill_diagonal(c, 1.0, inplace=False)
+
+
+class Correlation(eqx.Module):
+    """The correlation matrix of h(0): the paper's choice for time series.
+
+    While training, over the mini-batch. In inference mode (`equinox.nn.inference_mode`) a stored reference,
+    measured on training data by `remember`, so that a prediction never depends on the rest of its batch.
+    """
+
+    reference: Constant
+    inference: bool
+
+    def __init__(self, size: int, inference: bool = False):
+        self.reference = Constant(jnp.eye(size))
+        self.inference = inference
+
+    def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch h h"]:
+        matrix = self.reference.value if self.inference else correlation(h0)
+        return jnp.broadcast_to(matrix, (h0.shape[0], *matrix.shape)).astype(h0.dtype)
+
+    def remember(self, h0: Float[Array, "batch h *rest"]) -> "Correlation":
+        """The same q with the correlation of these first states as its reference."""
+        return eqx.tree_at(lambda q: q.reference, self, Constant(correlation(h0)))
+
+
+class Dense(eqx.Module):
+    """A fully connected layer from h(0) to a(0), without bias: the paper's "FC" ablation."""
+
+    linear: eqx.nn.Linear
+    size: int = eqx.field(static=True)
+
+    def __init__(self, size: int, *, key: PRNGKeyArray):
+        self.linear = eqx.nn.Linear(size, size * size, use_bias=False, key=key)
+        self.size = size
+
+    def __call__(self, h0: Float[Array, "batch h"]) -> Float[Array, "batch h h"]:
+        return jax.vmap(self.linear)(h0).reshape(-1, self.size, self.size)
+
+
+class ConvInitial(eqx.Module):
+    """Convolutions from a feature map h(0) to a(0) of the same shape: GN, ReLU, Conv3x3, GN, ReLU, [Conv3x3,] GN."""
+
+    norms: tuple[eqx.nn.GroupNorm, ...]
+    convs: tuple[eqx.nn.Conv2d, ...]
+
+    def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
+        if convs not in (1, 2):
+            raise ValueError(f"ConvInitial(convs={convs}): 1 or 2.")
+        self.norms = tuple(group_norm(channels) for _ in range(3))
+        self.convs = tuple(
+            eqx.nn.Conv2d(channels, channels, 3, padding=1, key=k) for k in jax.random.split(key, convs)
+        )
+
+    def __call__(self, h0: Float[Array, "batch channels y x"]) -> Float[Array, "batch channels y x"]:
+        return jax.vmap(self._one)(h0)
+
+    def _one(self, h):
+        h = self.convs[0](jax.nn.relu(self.norms[0](h)))
+        h = jax.nn.relu(self.norms[1](h))
+        if len(self.convs) == 2:
+            h = self.convs[1](h)
+        return self.norms[2](h)
+
+
+class Identity(eqx.Module):
+    """Every dimension attends to itself: a(0) = `sharpness` times the identity matrix.
+
+    Under `Pairwise` the default sharpness makes the softmax exactly the identity; 0 makes it uniform.
+    """
+
+    sharpness: float = eqx.field(static=True, default=1e3)
+
+    def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch h h"]:
+        eye = self.sharpness * jnp.eye(h0.shape[1], dtype=h0.dtype)
+        return jnp.broadcast_to(eye, (h0.shape[0], *eye.shape))

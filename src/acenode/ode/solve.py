@@ -1,0 +1,201 @@
+"""`Solver`: which method, how accurate, which gradient. The only file that calls diffrax.
+
+The default gradient runs on the loop of `stepping.py`; `backsolve` (the adjoint of the paper's Section 3.3) and
+`direct` run on diffrax, mapped over the samples.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from . import stepping
+from .tableau import METHODS, Tableau
+
+Gradient = Literal["checkpointed", "backsolve", "direct"]
+
+SENTENCES = {
+    stepping.OK: "solved",
+    stepping.TOO_MANY_STEPS: "the solver used up its max_steps: raise max_steps, loosen rtol and atol, or "
+    "shrink the vector field",
+    stepping.STEP_TOO_SMALL: "the step size shrank to nothing: the vector field is stiff or blows up; loosen "
+    "rtol and atol, use a fixed step, or lower the learning rate",
+    stepping.NOT_FINITE: "the state became infinite or not a number: lower the learning rate or the step, or "
+    "check the inputs",
+}
+
+
+class Stats(eqx.Module):
+    """What the solver did for each sample.
+
+    `status` is 0 where all went well; `sentence(status)` says what went wrong and what to do elsewhere.
+    `evaluations` counts calls of the vector field (NFE, forward); -1 where the method does not count them.
+    """
+
+    steps: Int[Array, " batch"]
+    rejected: Int[Array, " batch"]
+    evaluations: Int[Array, " batch"]
+    status: Int[Array, " batch"]
+
+    @property
+    def failed(self) -> Array:
+        return self.status != stepping.OK
+
+    @classmethod
+    def none(cls, batch: int) -> "Stats":
+        zero = jnp.zeros(batch, jnp.int32)
+        return cls(zero, zero, zero, zero)
+
+
+def sentence(status: int) -> str:
+    """The status of a solve in words, with the fix."""
+    return SENTENCES[int(status)]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How to solve `dy/dt = field(t, y)`.
+
+    - `method`: `dopri5`, `tsit5` (adaptive), `euler`, `midpoint`, `heun`, `rk4`, `rk4_38` (fixed step).
+    - `rtol`, `atol`: tolerances of an adaptive method.
+    - `step`: a fixed step size instead of tolerances; needed by the methods without an error estimate. The
+      last step is cut to end at the last time.
+    - `gradient`: `checkpointed` (exact for the steps taken, memory grows with the square root of their
+      number), `backsolve` (the continuous adjoint, solved backwards: constant memory, approximate) or `direct`
+      (exact, everything stored: for short solves and for checking the others).
+    - `max_steps`: a sample that needs more is given up, with a status.
+    - `checkpoints`: how many states `checkpointed` keeps; 64 by default.
+    """
+
+    method: str = "dopri5"
+    rtol: float = 1e-4
+    atol: float = 1e-5
+    step: float | None = None
+    gradient: Gradient = "checkpointed"
+    max_steps: int = 4096
+    checkpoints: int = 64
+
+    def __post_init__(self):
+        if self.method not in METHODS:
+            raise ValueError(f"Solver(method={self.method!r}): no such method. Choose from {', '.join(METHODS)}.")
+        if self.gradient not in get_args(Gradient):
+            raise ValueError(
+                f"Solver(gradient={self.gradient!r}): no such gradient. Choose from {', '.join(get_args(Gradient))}."
+            )
+        if self.step is None and not METHODS[self.method].adaptive:
+            raise ValueError(f"Solver(method={self.method!r}) has no error estimate: give it a step, e.g. step=0.1.")
+        if self.step is not None and not self.step > 0:
+            raise ValueError(f"Solver(step={self.step}): the step must be positive.")
+        if not (self.rtol > 0 and self.atol > 0):
+            raise ValueError(f"Solver(rtol={self.rtol}, atol={self.atol}): tolerances must be positive.")
+        if self.max_steps < 1:
+            raise ValueError(f"Solver(max_steps={self.max_steps}): must be at least 1.")
+        if self.checkpoints < 2 or self.checkpoints % 2:
+            raise ValueError(f"Solver(checkpoints={self.checkpoints}): must be an even number, at least 2.")
+
+    @property
+    def adaptive(self) -> bool:
+        return self.step is None
+
+    def solve(
+        self,
+        field,
+        y0: PyTree[Float[Array, "batch ..."]],
+        times: Float[Array, "batch times"],
+        args: PyTree = None,
+        keep=lambda y: y,
+    ) -> tuple[PyTree[Float[Array, "batch times ..."]], Stats]:
+        """`keep(y)` at all `times`, starting from `y0` at the first, and what it took.
+
+        `field(t, y, args)` is written for one sample. Entries that a failed solve did not reach are NaN, and
+        `Stats.status` says why.
+        """
+        if times.shape[-1] == 1:
+            return jax.tree.map(lambda y: y[:, None], keep(y0)), Stats.none(times.shape[0])
+        tableau = METHODS[self.method]
+        if self.gradient != "checkpointed":
+            return _solve_by_diffrax(self, tableau, field, y0, times, args, keep)
+        control = stepping.Control(self.rtol, self.atol, self.step, self.max_steps, self.checkpoints)
+        out, counts = stepping.integrate(field, y0, args, times, tableau, control, keep)
+        first = 2 if self.adaptive else 1
+        evaluations = first + tableau.evaluations_per_step * (counts.accepted + counts.rejected)
+        return out, Stats(counts.accepted, counts.rejected, evaluations, counts.status)
+
+
+def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, keep):
+    import diffrax
+
+    term = diffrax.ODETerm(field)
+    if solver.step is None:
+        controller = diffrax.PIDController(rtol=solver.rtol, atol=solver.atol)
+    else:
+        controller = diffrax.ConstantStepSize()
+    if solver.gradient == "backsolve":
+        adjoint = diffrax.BacksolveAdjoint()
+    else:
+        adjoint = diffrax.DirectAdjoint()
+
+    def one(y0, times, args):
+        solution = diffrax.diffeqsolve(
+            term,
+            _diffrax_method(solver.method, tableau),
+            times[0],
+            times[-1],
+            solver.step,
+            y0,
+            args,
+            saveat=diffrax.SaveAt(ts=times),
+            stepsize_controller=controller,
+            adjoint=adjoint,
+            max_steps=solver.max_steps,
+            throw=False,
+        )
+        status = jnp.where(
+            solution.result == diffrax.RESULTS.successful,
+            stepping.OK,
+            jnp.where(
+                solution.result == diffrax.RESULTS.max_steps_reached,
+                stepping.TOO_MANY_STEPS,
+                stepping.STEP_TOO_SMALL,
+            ),
+        )
+        finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(solution.ys)]
+        status = jnp.where((status == stepping.OK) & ~jnp.stack(finite).all(), stepping.NOT_FINITE, status)
+        kept = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), keep(solution.ys))
+        stats = solution.stats
+        counts = (stats["num_accepted_steps"], stats["num_rejected_steps"], jnp.asarray(-1), status)
+        return kept, Stats(*(jnp.asarray(c, jnp.int32) for c in counts))
+
+    return jax.vmap(one, axis_name=stepping.SAMPLES)(y0, times, args)
+
+
+def _diffrax_method(name: str, tableau: Tableau):
+    import diffrax
+    import numpy as np
+
+    known = {
+        "dopri5": diffrax.Dopri5,
+        "tsit5": diffrax.Tsit5,
+        "euler": diffrax.Euler,
+        "midpoint": diffrax.Midpoint,
+        "heun": diffrax.Heun,
+    }
+    if name in known:
+        return known[name]()
+
+    class Classical(diffrax.AbstractERK):
+        tableau = diffrax.ButcherTableau(
+            c=np.array(METHODS[name].c),
+            b_sol=np.array(METHODS[name].b),
+            b_error=np.zeros(len(METHODS[name].b)),
+            a_lower=tuple(np.array(row) for row in METHODS[name].a),
+        )
+        interpolation_cls = diffrax.ThirdOrderHermitePolynomialInterpolation.from_k
+
+        def order(self, terms):
+            return tableau.order
+
+    return Classical()
