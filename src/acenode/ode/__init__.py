@@ -4,7 +4,7 @@ from .attention import Elementwise as Elementwise, Pairwise as Pairwise
 from .coevolve import CoEvolvingODE as CoEvolvingODE
 from .constant import Constant as Constant
 from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
-from .fields import ConvField as ConvField, GRUField as GRUField, MLPField as MLPField
+from .fields import ConvField as ConvField, GRUField as GRUField, MLPField as MLPField, RowField as RowField
 from .initial import (
     ConvInitial as ConvInitial,
     Correlation as Correlation,

@@ -49,7 +49,7 @@ class CoEvolvingODE(eqx.Module):
     initial: Callable
     solver: Solver = eqx.field(static=True)
     evolution: Evolution = eqx.field(static=True)
-    hold_attention: bool = eqx.field(static=True)
+    hold_attention: bool
     inference: bool
     remembered: "_Remembered | None"
 

@@ -140,3 +140,37 @@ class ConvField(eqx.Module):
         for norm, conv in zip(self.norms[:-1], self.convs, strict=True):
             h = conv(t, jax.nn.relu(norm(h)))
         return self.norms[-1](h)
+
+
+class RowField(eqx.Module):
+    """One network for all rows of a (rows, channels) state: row i moves by (h_i, e_i[, t]) alone.
+
+    e_i is a learned place that tells the rows apart. Rows meet only where something mixes them before, such as
+    `Pairwise` attention: then the attention is all there is to see of who influences whom.
+    """
+
+    places: Float[Array, "rows rank"]
+    net: eqx.nn.MLP
+    timed: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        width: int = 50,
+        hidden: int = 2,
+        rank: int = 2,
+        *,
+        timed: bool = False,
+        key: PRNGKeyArray,
+    ):
+        rows, channels = shape
+        one, two = jax.random.split(key)
+        self.places = 0.1 * jax.random.normal(one, (rows, rank))
+        self.net = mlp(channels + rank + timed, channels, width, hidden, key=two)
+        self.timed = timed
+
+    def __call__(self, t: Float[Array, ""], h: Float[Array, "rows channels"]) -> Float[Array, "rows channels"]:
+        x = [h, self.places]
+        if self.timed:
+            x.append(jnp.full((h.shape[0], 1), t, h.dtype))
+        return jax.vmap(self.net)(jnp.concatenate(x, axis=1))

@@ -19,23 +19,24 @@ class Series(eqx.Module):
     Make one with `series(...)`, a batch with `stack([...])` or from a data frame; these check what they are given.
     """
 
-    times: Float[Array, "*batch rows"]
-    values: Float[Array, "*batch rows variables"]
-    observed: Bool[Array, "*batch rows variables"]
-    length: Int[Array, "*batch"]
+    times: Float[Array | np.ndarray, "*batch rows"]
+    values: Float[Array | np.ndarray, "*batch rows variables"]
+    observed: Bool[Array | np.ndarray, "*batch rows variables"]
+    length: Int[Array | np.ndarray, "*batch"]
 
     def __len__(self) -> int:
         return self.times.shape[0]
 
     def __getitem__(self, index) -> "Series":
-        return Series(self.times[index], self.values[index], self.observed[index], self.length[index])
+        # The ellipsis keeps the length of one series an array, where numpy would hand back a scalar.
+        return Series(self.times[index], self.values[index], self.observed[index], self.length[index, ...])
 
     @property
     def variables(self) -> int:
         return self.values.shape[-1]
 
     @property
-    def real(self) -> Array:
+    def real(self) -> Bool[Array | np.ndarray, "*batch rows"]:
         """Which rows are not padding."""
         rows = np.arange(self.times.shape[-1])
         return rows < self.length[..., None]
@@ -49,27 +50,36 @@ def series(times, values, observed=None) -> Series:
         raise ValueError(f"series: times has shape {times.shape}; expected (rows,).")
     if values.ndim != 2 or values.shape[0] != times.shape[0]:
         raise ValueError(
-            f"series: values has shape {values.shape}; expected (rows, variables) with {times.shape[0]} rows as in times."
+            f"series: values has shape {values.shape}; expected (rows, variables) with {times.shape[0]} rows, as times "
+            "has."
         )
     for name, array in (("times", times), ("values", values)):
-        if not np.issubdtype(array.dtype, np.number) and array.dtype != bool:
+        if array.dtype.kind not in "buif":
             raise ValueError(f"series: {name} has dtype {array.dtype}; expected numbers.")
-    values = values.astype(np.float32)
+    times = times.astype(np.float64)  # differences of unsigned integers would wrap around
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+        values, single = values.astype(np.float32), times.astype(np.float32)
     observed = ~np.isnan(values) if observed is None else np.asarray(observed).astype(bool)
     if observed.shape != values.shape:
         raise ValueError(f"series: observed has shape {observed.shape}; expected {values.shape} as values has.")
-    if not np.isfinite(times).all():
-        raise ValueError(f"series: time {int(np.argmin(np.isfinite(times)))} is not a finite number.")
+    if not np.isfinite(single).all():
+        raise ValueError(f"series: time {int(np.argmin(np.isfinite(single)))} is not a finite number.")
     gaps = np.diff(times)
     if (gaps <= 0).any():
         i = int(np.argmax(gaps <= 0))
         fault = "appears twice" if gaps[i] == 0 else f"comes after {times[i]}"
         raise ValueError(f"series: times must increase; time {times[i + 1]} at row {i + 1} {fault}.")
+    if (np.diff(single) <= 0).any():
+        i = int(np.argmax(np.diff(single) <= 0))
+        raise ValueError(
+            f"series: times {times[i]} and {times[i + 1]} are the same number in single precision; "
+            "subtract an origin or use a larger unit."
+        )
     bad = observed & ~np.isfinite(values)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ValueError(f"series: the observed value at row {row}, variable {column} is {values[row, column]}.")
-    return Series(times.astype(np.float32), np.where(observed, values, 0), observed, np.asarray(len(times), np.int32))
+    return Series(single, np.where(observed, values, 0), observed, np.asarray(len(times), np.int32))
 
 
 def stack(many: Sequence[Series], rows: int | None = None) -> Series:
@@ -79,7 +89,7 @@ def stack(many: Sequence[Series], rows: int | None = None) -> Series:
     widths = {s.variables for s in many}
     if len(widths) > 1:
         raise ValueError(f"stack: the series have {sorted(widths)} variables; expected the same number in all.")
-    longest = max(s.times.shape[0] for s in many)
+    longest = max(len(s) for s in many)
     rows = max(longest, 1) if rows is None else rows
     if rows < longest:
         raise ValueError(f"stack: rows={rows}, but the longest series has {longest}.")

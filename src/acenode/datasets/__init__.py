@@ -1,0 +1,20 @@
+"""The data sets, one module each, loaded when first used."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import files as files, physionet as physionet, reference as reference, split as split
+
+__all__ = ["files", "physionet", "reference", "split"]
+
+
+def __getattr__(name: str):
+    # The modules import JAX, which takes a second or two: a caller that only lists data sets should not wait for it.
+    if name in __all__:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

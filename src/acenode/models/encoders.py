@@ -1,0 +1,40 @@
+"""Encoders: a series to one vector."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..series import Series
+
+
+class GRUEncoder(eqx.Module):
+    """A gated recurrent unit over the rows [gap, values, observed], from the last row to the first.
+
+    Padding rows leave the state alone.
+    """
+
+    cell: eqx.nn.GRUCell
+    size: int = eqx.field(static=True)
+
+    def __init__(self, variables: int, size: int, *, key: PRNGKeyArray):
+        self.cell = eqx.nn.GRUCell(2 * variables + 1, size, key=key)
+        self.size = size
+
+    def __call__(self, series: Series) -> Float[Array, " size"]:
+        """One series, not a batch."""
+        gap = jnp.diff(series.times, append=series.times[-1:])
+        rows = jnp.concatenate([gap[:, None], series.values, series.observed.astype(gap.dtype)], axis=1)
+
+        def step(state, x):
+            row, real = x
+            return jnp.where(real, self.cell(row, state), state), None
+
+        start = jnp.zeros(self.size, rows.dtype)
+        return lax.scan(step, start, (rows, jnp.any(series.observed, axis=1)), reverse=True)[0]
+
+
+def encode(encoder, series: Series) -> Float[Array, "batch size"]:
+    """An encoder over a batch."""
+    return jax.vmap(encoder)(series)

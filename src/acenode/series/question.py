@@ -1,0 +1,48 @@
+"""`Question`: what is known of each series, and what is asked about it."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from .series import Series, series as one_series, stack
+
+
+class Question(eqx.Module):
+    """A known part of each series, and the values that a model should give at `times`.
+
+    `observed` says which of `values` exist, `scored` which of them count in the metrics; training uses all.
+    """
+
+    known: Series
+    times: Float[Array, "*batch queries"]
+    values: Float[Array, "*batch queries variables"]
+    observed: Bool[Array, "*batch queries variables"]
+    scored: Bool[Array, "*batch queries variables"]
+
+    def __len__(self) -> int:
+        return self.times.shape[0]
+
+
+def forecast(whole: Series, after: float, rows: int | None = None) -> Question:
+    """Know each series up to time `after`; ask for all of it, and score what comes later.
+
+    `rows` scores only the first so many rows after that time.
+    """
+    known = _cut(whole, whole.times <= after)
+    later = (whole.times > after) & whole.real
+    if rows is not None:
+        later = later & (np.cumsum(later, axis=-1) <= rows)
+    return Question(known, whole.times, whole.values, whole.observed, whole.observed & later[..., None])
+
+
+def reconstruct(whole: Series) -> Question:
+    """Know everything and ask for it again: the published "interpolation"."""
+    return Question(whole, whole.times, whole.values, whole.observed, whole.observed)
+
+
+def _cut(whole: Series, keep: Array) -> Series:
+    keep = np.asarray(keep) & whole.real
+    parts = [
+        one_series(t[k], v[k], o[k]) for t, v, o, k in zip(whole.times, whole.values, whole.observed, keep, strict=True)
+    ]
+    return stack(parts)

@@ -1,0 +1,5 @@
+"""What is asked of a model: losses and metrics."""
+
+from .forecast import Forecast as Forecast
+from .heads import GaussianHead as GaussianHead, Headed as Headed, RowHead as RowHead
+from .task import Report as Report, Task as Task

@@ -1,0 +1,75 @@
+"""Values at asked times, with their uncertainty: forecasting, reconstruction, imputation."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..series import Question
+from .heads import Headed
+from .task import Report
+
+_LOG_2PI = 1.8378770664093453
+
+
+def gaussian_negative_log_likelihood(values, mean, log_variance) -> Array:
+    """`-log N(values; mean, exp(log_variance))`, element by element."""
+    return 0.5 * (_LOG_2PI + log_variance + jnp.square(values - mean) * jnp.exp(-log_variance))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Gaussian predictions at the asked times.
+
+    Loss: negative log likelihood per observed value, plus `penalty` times the model's own penalty.
+    Metrics over the scored values: `mse`, `negll`, and `coverage` of the central 90 % interval.
+    """
+
+    penalty: float = 1.0
+    monitor: str = "negll"
+    better: Literal["lower", "higher"] = "lower"
+
+    def loss(self, model: Headed, batch: Question, key, epoch):
+        trace = model.model(batch.known, batch.times, key)
+        mean, log_variance = _predictions(model, trace)
+        each = gaussian_negative_log_likelihood(batch.values, mean, log_variance)
+        solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
+        weight = batch.observed * solved[..., None, None]
+        fit = jnp.sum(jnp.where(weight, each, 0.0)) / jnp.maximum(jnp.sum(weight), 1)
+        value = fit + self.penalty * jnp.mean(trace.penalty)
+        return value, Report(jnp.sum(~solved), jnp.mean(trace.stats.evaluations.astype(value.dtype)))
+
+    def first_states(self, model: Headed, batch: Question, key):
+        trace = model.model(batch.known, batch.times, key)
+        return None if trace.h0 is None else (trace.h0, trace.times)
+
+    def outputs(self, model: Headed, batch: Question, key):
+        """Mean and log variance at the asked times; several samples of a model become one Gaussian."""
+        trace = model.model(batch.known, batch.times, key)
+        return mixture(*_predictions(model, trace))
+
+    def metrics(self, outputs, batch: Question, weight: Float[Array, " samples"]) -> dict[str, Array]:
+        mean, log_variance = outputs
+        counts = batch.scored * weight[:, None, None]
+        total = jnp.maximum(jnp.sum(counts), 1)
+        error = batch.values - mean
+        inside = jnp.abs(error) <= 1.6448536 * jnp.exp(0.5 * log_variance)
+        negll = gaussian_negative_log_likelihood(batch.values, mean, log_variance)
+
+        def average(each):
+            return jnp.sum(jnp.where(counts > 0, each, 0.0)) / total
+
+        return {"mse": average(jnp.square(error)), "negll": average(negll), "coverage": average(inside)}
+
+
+def _predictions(model: Headed, trace) -> tuple[Array, Array]:
+    return jax.vmap(jax.vmap(jax.vmap(model.head)))(trace.states)
+
+
+def mixture(mean: Float[Array, "samples ..."], log_variance: Float[Array, "samples ..."]) -> tuple[Array, Array]:
+    """The Gaussian with the mean and variance of an even mixture."""
+    centre = jnp.mean(mean, axis=0)
+    variance = jnp.mean(jnp.exp(log_variance) + jnp.square(mean), axis=0) - jnp.square(centre)
+    return centre, jnp.log(jnp.maximum(variance, 1e-12))

@@ -1,0 +1,44 @@
+"""`Task`: what is asked of a model."""
+
+from typing import Any, Literal, Protocol
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+class Report(eqx.Module):
+    """What one evaluation of the loss tells besides its value."""
+
+    failed: Int[Array, ""]  # samples whose solve failed, left out of the loss
+    evaluations: Float[Array, ""]  # calls of the vector field, mean over the samples
+
+
+class Task(Protocol):
+    """A loss to train on, metrics to judge by, and the one of them that selects.
+
+    A batch is whatever arrays the task needs, with a leading sample axis on each.
+    """
+
+    @property
+    def monitor(self) -> str:
+        """The name of the validation metric that chooses the best parameters."""
+        ...
+
+    @property
+    def better(self) -> Literal["lower", "higher"]: ...
+
+    def loss(self, model: Any, batch: Any, key: PRNGKeyArray, epoch: Int[Array, ""]) -> tuple[Array, Report]:
+        """The mini-batch loss L_h, without the samples whose solve failed."""
+        ...
+
+    def first_states(self, model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Array, Array] | None:
+        """h(0) and times of the model's ODE on this batch, for batch statistics; `None` without an ODE."""
+        ...
+
+    def outputs(self, model: Any, batch: Any, key: PRNGKeyArray) -> Any:
+        """What `metrics` needs of every sample; a leading sample axis on each array."""
+        ...
+
+    def metrics(self, outputs: Any, batch: Any, weight: Float[Array, " samples"]) -> dict[str, Array]:
+        """Metrics over all samples of weight 1; those of weight 0 are padding."""
+        ...

@@ -1,0 +1,26 @@
+"""The persistent compilation cache: a program compiled once is not compiled again in the next process."""
+
+import os
+from pathlib import Path
+
+import jax
+import platformdirs
+
+SWITCH = "ACENODE_COMPILATION_CACHE"
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled programs in the user's cache folder.
+
+    Does nothing where JAX already has a cache folder. The environment variable `ACENODE_COMPILATION_CACHE` names
+    another folder, or turns the cache off with the value `off`.
+    """
+    wish = os.environ.get(SWITCH, "")
+    if wish == "off" or jax.config.jax_compilation_cache_dir is not None:
+        return
+    folder = Path(wish) if wish else Path(platformdirs.user_cache_dir("acenode")) / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to costs time, not the run
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))

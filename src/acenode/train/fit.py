@@ -1,0 +1,403 @@
+"""`fit`: Algorithm 1 over an ensemble, one compiled program an epoch, resumable at any moment."""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..tasks.task import Task
+from .cache import enable_compilation_cache
+from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
+from .groups import remember, remembers
+from .progress import Progress, Quiet
+from .recipe import Member, Recipe
+from .step import Clock, Optimisers, Rates, Tally, attention_step, choose, main_step, start, stepped_groups
+
+
+class _State(NamedTuple):
+    """All that a run is, at the end of an epoch. Each array has a leading ensemble axis outside the program."""
+
+    model: PyTree
+    optimisers: Optimisers
+    best: PyTree
+    best_score: Float[Array, ""]
+    best_epoch: Int[Array, ""]
+    iteration: Int[Array, ""]
+    stopped: Array
+
+
+class _Rows(NamedTuple):
+    """Which samples a member trains and validates on; rows of weight 0 fill up shorter folds."""
+
+    train: Int[Array, " train"]
+    train_weight: Float[Array, " train"]
+    validation: Int[Array, " validation"]
+    validation_weight: Float[Array, " validation"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained ensemble: the best parameters of every member by its validation score, and how it went.
+
+    `models` has a leading ensemble axis on every array and is in inference mode; `model(k)` is member k alone.
+    `history` holds one array (epochs, members) a quantity.
+    """
+
+    models: PyTree
+    members: tuple[Member, ...]
+    recipe: Recipe
+    history: dict[str, np.ndarray]
+    best_epoch: np.ndarray
+    best_score: np.ndarray
+    seconds: float
+    notes: tuple[str, ...] = field(default=())
+
+    def model(self, member: int = 0) -> PyTree:
+        return take(self.models, member)
+
+
+def take(models: PyTree, member: int) -> PyTree:
+    """One member of a stacked ensemble."""
+    return jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, models)
+
+
+def fit(
+    build: Callable[[Array], PyTree],
+    task: Task,
+    data: PyTree,
+    splits,
+    recipe: Recipe = Recipe(),  # noqa: B008
+    members: Sequence[Member] = (Member(),),
+    *,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Fit:
+    """Train every member of an ensemble at once and return the best parameters of each.
+
+    - `build(key)` makes one model; it is called once a member, mapped over their seeds.
+    - `data`: arrays with a leading sample axis, whatever `task` takes as a batch.
+    - `splits`: a `Split` (train, validation, test indices), or one a fold; `Member.fold` picks. Test indices
+      are not looked at.
+    - `checkpoint`: a file that is written after every epoch and gone on from where it exists. The same call
+      after a kill ends with the same numbers as one that was never stopped.
+    """
+    enable_compilation_cache()
+    progress = progress or Quiet()
+    members = tuple(members)
+    folds = [splits] if hasattr(splits, "train") else list(splits)
+    _check(data, folds, recipe, members)
+    began = time.perf_counter()
+
+    data = jax.tree.map(jnp.asarray, data)
+    rows = _rows(folds, members)
+    rates = Rates(*(jnp.asarray([getattr(m, n) for m in members], jnp.float32) for n in Rates._fields))
+    seeds = jnp.asarray([m.seed for m in members], jnp.int32)
+    program = _Program(build, task, recipe, rows.train.shape[1])
+    state, static = program.start(seeds, rows, data)
+
+    fingerprint = _fingerprint(recipe, members, state, data, folds)
+    history: dict[str, list] = {}
+    first, spent = 0, 0.0
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        head = load_head(path)
+        if head["fingerprint"] != fingerprint:
+            raise CheckpointMismatch(
+                f"{path} belongs to another run (other data, model, recipe or members). Move it away, or give "
+                "this run another checkpoint file."
+            )
+        state = load_arrays(path, state)
+        history, first, spent = head["history"], head["epochs"], head["seconds"]
+
+    progress.start(recipe, members, task, first)
+    try:
+        for epoch in range(first, recipe.epochs):
+            if bool(np.all(state.stopped)):
+                break
+            state, record = program.epoch(state, static, seeds, rows, rates, data, jnp.asarray(epoch))
+            record = {name: np.asarray(value) for name, value in record.items()}
+            for name, value in record.items():
+                history.setdefault(name, []).append(value.tolist())
+            seconds = spent + time.perf_counter() - began
+            if path is not None:
+                head = {"fingerprint": fingerprint, "epochs": epoch + 1, "seconds": seconds, "history": history}
+                save_arrays(path, state, head)
+            progress.epoch(epoch, record, program.steps * recipe.batch_size * len(members))
+    finally:
+        progress.stop()
+
+    best = eqx.nn.inference_mode(eqx.combine(state.best, static))
+    arrays = {name: np.asarray(values) for name, values in history.items()}
+    return Fit(
+        best,
+        members,
+        recipe,
+        arrays,
+        np.asarray(state.best_epoch),
+        np.asarray(state.best_score),
+        spent + time.perf_counter() - began,
+        _notes(arrays, members),
+    )
+
+
+def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: int = 256, seed: int = 0) -> dict:
+    """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member."""
+    data = jax.tree.map(jnp.asarray, data)
+    count = _ensemble_size(models)
+    indices = [np.asarray(indices)] * count if np.ndim(indices[0]) == 0 else [np.asarray(i) for i in indices]
+    padded, weight = _pad(indices)
+    arrays, static = eqx.partition(models, eqx.is_array)
+    run = _evaluation(task, static, eval_batch)
+    out = run(arrays, padded, weight, data, jax.random.key(seed))
+    return {name: np.asarray(value) for name, value in out.items()}
+
+
+@eqx.filter_jit
+def _mapped_metrics(arrays, static, task, eval_batch, rows, weight, data, key):
+    def one(arrays, rows, weight):
+        return _metrics(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
+
+    return jax.vmap(one)(arrays, rows, weight)
+
+
+def _evaluation(task, static, eval_batch):
+    return lambda arrays, rows, weight, data, key: _mapped_metrics(
+        arrays, static, task, eval_batch, rows, weight, data, key
+    )
+
+
+def _metrics(model, task: Task, eval_batch: int, rows, weight, data, key) -> dict[str, Array]:
+    """Metrics on some rows of the data, a part of them at a time."""
+    size = min(eval_batch, rows.shape[0])
+    parts = -(-rows.shape[0] // size)
+    fill = parts * size - rows.shape[0]
+    all_rows = jnp.concatenate([rows, jnp.broadcast_to(rows[:1], (fill,))])
+
+    def part(rows):
+        return task.outputs(model, _take_rows(data, rows), key)
+
+    outputs = lax.map(part, all_rows.reshape(parts, size))
+    outputs = jax.tree.map(lambda x: x.reshape(parts * size, *x.shape[2:])[: rows.shape[0]], outputs)
+    return task.metrics(outputs, _take_rows(data, rows), weight)
+
+
+def _take_rows(data: PyTree, rows) -> PyTree:
+    return jax.tree.map(lambda x: x[rows], data)
+
+
+class _Program:
+    """The compiled parts of a run: making the members, and one epoch of all of them."""
+
+    def __init__(self, build, task: Task, recipe: Recipe, train_rows: int):
+        self.build, self.task, self.recipe = build, task, recipe
+        self.batch = min(recipe.batch_size, train_rows)
+        self.steps = train_rows // self.batch
+
+    def start(self, seeds, rows: _Rows, data) -> tuple[_State, PyTree]:
+        def one(seed, rows):
+            model = self.build(jax.random.key(seed))
+            model = self._remember(model, rows, data, jax.random.key(seed))
+            optimisers = start(self.recipe, model)
+            worst = jnp.inf if self.task.better == "lower" else -jnp.inf
+            zero = jnp.zeros((), jnp.int32)
+            return _State(model, optimisers, model, jnp.asarray(worst), zero - 1, zero, jnp.asarray(False))
+
+        state = eqx.filter_jit(eqx.filter_vmap(one))(seeds, rows)
+        arrays, static = eqx.partition(state, eqx.is_array)
+        return arrays, static.model
+
+    def epoch(self, state: _State, static, seeds, rows, rates, data, epoch):
+        return _epoch(self.task, self.recipe, self.batch, self.steps, static, state, seeds, rows, rates, data, epoch)
+
+    def _remember(self, model, rows, data, key):
+        return _measure(self.recipe, self.task, model, rows, data, key)
+
+
+def _measure(recipe: Recipe, task: Task, model, rows: _Rows, data, key):
+    """Measure the batch statistics that evaluation uses, on the first training samples."""
+    if not remembers(model):
+        return model
+    sample = rows.train[: recipe.reference]
+    first = task.first_states(model, _take_rows(data, sample), key)
+    if first is None:
+        return model
+    h0, times = first
+    return remember(model, lax.stop_gradient(h0), times)
+
+
+@eqx.filter_jit(donate="none")
+def _epoch(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch):
+    def one(state, seed, rows, rates):
+        return _member_epoch(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch)
+
+    return jax.vmap(one)(state, seeds, rows, rates)
+
+
+def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _State, seed, rows, rates, data, epoch):
+    """One epoch of one member: shuffle, alternate, measure, validate, keep the best."""
+    shuffle_key, step_key, measure_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), epoch), 3)
+    model = eqx.combine(state.model, static)
+    _, second = stepped_groups(recipe, model)
+
+    def shuffled(key):
+        order = jax.random.uniform(key, rows.train.shape)
+        order = jnp.argsort(jnp.where(rows.train_weight > 0, order, 2.0))
+        return rows.train[order[: steps * batch]].reshape(steps, batch)
+
+    def scan(step_functions, carry, key):
+        def body(carry, x):
+            arrays, optimisers, iteration, tally = carry
+            samples, step = x
+            model, clock = eqx.combine(arrays, static), Clock(epoch, iteration)
+            keys = jax.random.split(jax.random.fold_in(step_key, step), 2)
+            for take_step, one_key in zip(step_functions, keys, strict=False):
+                model, optimisers, tally = take_step(
+                    recipe, task, model, optimisers, _take_rows(data, samples), one_key, rates, clock, tally
+                )
+            return (eqx.filter(model, eqx.is_array), optimisers, iteration + 1, tally), None
+
+        xs = (shuffled(key), jnp.arange(steps))
+        return lax.scan(body, carry, xs)[0]
+
+    carry = (state.model, state.optimisers, state.iteration, Tally.zero())
+    if not second:
+        carry = scan([main_step], carry, shuffle_key)
+    elif recipe.unit == "batch":
+        carry = scan([main_step, attention_step], carry, shuffle_key)
+    else:
+        arrays, optimisers, iteration, tally = scan([main_step], carry, shuffle_key)
+        again = (arrays, optimisers, state.iteration, tally)
+        carry = scan([attention_step], again, jax.random.fold_in(shuffle_key, 1))
+    arrays, optimisers, iteration, tally = carry
+
+    model = _measure(recipe, task, eqx.combine(arrays, static), rows, data, measure_key)
+    metrics = _metrics(
+        eqx.nn.inference_mode(model), task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key
+    )
+    score = metrics[task.monitor]
+    better = (score < state.best_score) if task.better == "lower" else (score > state.best_score)
+    better = better & ~state.stopped
+    arrays = eqx.filter(model, eqx.is_array)
+    best_epoch = jnp.where(better, epoch, state.best_epoch)
+    stopped = state.stopped
+    if recipe.patience is not None:
+        stopped = stopped | (epoch - best_epoch >= recipe.patience)
+    new = _State(
+        arrays,
+        optimisers,
+        choose(better, arrays, state.best),
+        jnp.where(better, score, state.best_score),
+        best_epoch,
+        iteration,
+        stopped,
+    )
+    # A member that has stopped stays as it is; the others go on.
+    frozen = state._replace(best_epoch=best_epoch, stopped=stopped)
+    new = choose(state.stopped, frozen, new)
+    counted = jnp.maximum(tally.counted, 1)
+    record = {
+        "loss": tally.loss / counted,
+        "attention_loss": tally.attention_loss / counted,
+        "nfe": tally.evaluations / counted,
+        "skipped": tally.skipped,
+        "failed": tally.failed,
+        **{f"validation_{name}": value for name, value in metrics.items()},
+    }
+    return new, record
+
+
+# --- rows, checks, words --------------------------------------------------------------------------------------
+
+
+def _rows(folds, members: Sequence[Member]) -> _Rows:
+    train = _pad([np.asarray(folds[m.fold].train) for m in members])
+    validation = _pad([np.asarray(folds[m.fold].validation) for m in members])
+    return _Rows(*train, *validation)
+
+
+def _pad(indices: list[np.ndarray]) -> tuple[Array, Array]:
+    longest = max(len(i) for i in indices)
+    padded = np.stack([np.resize(i, longest) for i in indices])
+    weight = np.stack([np.arange(longest) < len(i) for i in indices])
+    return jnp.asarray(padded, jnp.int32), jnp.asarray(weight, jnp.float32)
+
+
+def _ensemble_size(models: PyTree) -> int:
+    return next(x.shape[0] for x in jax.tree.leaves(models) if eqx.is_array(x))
+
+
+def _check(data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
+    leaves = [x for x in jax.tree.leaves(data) if hasattr(x, "shape")]
+    sizes = {x.shape[0] for x in leaves}
+    if len(sizes) != 1:
+        raise ValueError(f"fit(data=...): the arrays have {sorted(sizes)} samples; expected the same number in all.")
+    count = sizes.pop()
+    if count == 0:
+        raise ValueError("fit(data=...): there are no samples.")
+    for leaf in leaves:
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(np.asarray(leaf)).all():
+            raise ValueError(
+                f"fit(data=...): an array of shape {leaf.shape} holds NaN or infinite values. Mark missing values in "
+                "the mask and store 0 there."
+            )
+    if not members:
+        raise ValueError("fit(members=...): there is no member to train.")
+    for m in members:
+        if not 0 <= m.fold < len(folds):
+            raise ValueError(f"fit: member ({m}) asks for fold {m.fold}; there are {len(folds)}.")
+    for k, fold in enumerate(folds):
+        for part in ("train", "validation"):
+            rows = np.asarray(getattr(fold, part))
+            if rows.size == 0:
+                raise ValueError(f"fit(splits=...): the {part} part of fold {k} is empty.")
+            if rows.min() < 0 or rows.max() >= count:
+                raise ValueError(
+                    f"fit(splits=...): the {part} part of fold {k} points to sample {rows.max()}; there are {count}."
+                )
+        if np.intersect1d(fold.train, fold.validation).size:
+            raise ValueError(f"fit(splits=...): fold {k} has samples in both train and validation.")
+
+
+def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
+    """What must be equal for one run to go on from another's checkpoint."""
+    digest = hashlib.sha256()
+    plain = replace(recipe, epochs=1, schedule=None, optimiser="adam")  # more epochs may be asked for later
+    digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
+    digest.update(str(jax.tree.structure(state)).encode())
+    for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds])):
+        digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    for leaf in jax.tree.leaves(state):
+        digest.update(f"{leaf.dtype}{leaf.shape}".encode())
+    return digest.hexdigest()
+
+
+def _notes(history: dict[str, np.ndarray], members) -> tuple[str, ...]:
+    """What a reader must be told at the end."""
+    notes = []
+    for k, member in enumerate(members):
+        skipped = int(history["skipped"][:, k].sum()) if "skipped" in history else 0
+        failed = int(history["failed"][:, k].sum()) if "failed" in history else 0
+        if skipped:
+            notes.append(
+                f"member ({member}): {skipped} updates were skipped because the loss or its gradient was not "
+                "finite; a lower learning rate or clip=1.0 helps."
+            )
+        if failed:
+            notes.append(
+                f"member ({member}): {failed} solves failed and their samples were left out of the step; loosen "
+                "the tolerances or raise max_steps."
+            )
+    return tuple(notes)
+
+
+__all__ = ["Fit", "evaluate", "fit", "take"]

@@ -1,0 +1,88 @@
+"""Whose parameters are whose: theta_f, theta_g, theta_q and what is not trained, read off a model's structure."""
+
+from typing import Literal, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..ode import CoEvolvingODE, Constant
+
+Group = Literal["main", "attention", "initial", "constant", "other"]
+Model = TypeVar("Model")
+
+
+def groups(model: PyTree) -> PyTree:
+    """The group of every leaf of `model`.
+
+    - `attention`: theta_g, the arrays inside the `g` of any `CoEvolvingODE`, wherever it sits in the model;
+    - `initial`: theta_q, the arrays inside its `initial`;
+    - `constant`: arrays inside a `Constant`, which are measured and not trained;
+    - `main`: theta_f and all other floating point arrays;
+    - `other`: what is not a floating point array.
+    """
+
+    def label(path, leaf) -> Group:
+        if not eqx.is_inexact_array(leaf):
+            return "other"
+        node, group = model, "main"
+        for key in path:
+            if isinstance(node, CoEvolvingODE):
+                group = {"g": "attention", "initial": "initial"}.get(key.name, group)
+            node = _child(node, key)
+            if isinstance(node, Constant):
+                return "constant"
+        return group
+
+    return jax.tree_util.tree_map_with_path(label, model)
+
+
+def _child(node, key):
+    if isinstance(key, jax.tree_util.GetAttrKey):
+        return getattr(node, key.name)
+    return node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
+
+
+def belongs(model: PyTree, *wanted: Group) -> PyTree:
+    """`True` for the arrays of the wanted groups: a filter for `equinox.partition`."""
+    return jax.tree.map(lambda label: label in wanted, groups(model))
+
+
+def has_attention(model: PyTree) -> bool:
+    """Whether there is a theta_g to train."""
+    return "attention" in jax.tree.leaves(groups(model))
+
+
+def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
+    """`||theta||_1` or `||theta||_2` (not squared) of all arrays together."""
+    leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf)]
+    if kind == "l1":
+        return sum((jnp.sum(jnp.abs(leaf)) for leaf in leaves), jnp.zeros(()))
+    square = sum((jnp.sum(jnp.square(leaf)) for leaf in leaves), jnp.zeros(()))
+    # The gradient of the square root at zero is infinite; all-zero parameters get none.
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
+def _on_odes(change, model: Model) -> Model:
+    is_ode = lambda n: isinstance(n, CoEvolvingODE)  # noqa: E731
+    return jax.tree.map(lambda n: change(n) if is_ode(n) else n, model, is_leaf=is_ode)
+
+
+def hold_attention(model: Model, hold: bool = True) -> Model:
+    """The same model with a(t) counted as a constant in gradients: the paper's form for theta_f (Equation 7)."""
+    return _on_odes(lambda ode: eqx.tree_at(lambda o: o.hold_attention, ode, hold), model)
+
+
+def remember(model: Model, h0: Float[Array, "batch ..."], times: Array) -> Model:
+    """The same model, with the batch statistics of its attention measured on these training states."""
+    return _on_odes(lambda ode: ode.remember(h0, times), model)
+
+
+def remembers(model: PyTree) -> bool:
+    """Whether evaluation rests on statistics of training data."""
+    odes = [n for n in jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))]
+    return any(
+        isinstance(n, CoEvolvingODE) and (hasattr(n.initial, "remember") or n.evolution in ("fixed", "shared"))
+        for n in odes
+    )

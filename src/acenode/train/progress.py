@@ -1,0 +1,69 @@
+"""What a run shows while it runs."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..tasks.task import Task
+from .recipe import Member, Recipe
+
+
+class Progress(Protocol):
+    """Is told when a run starts, after every epoch, and when it stops, however it stops."""
+
+    def start(self, recipe: Recipe, members: Sequence[Member], task: Task, first_epoch: int) -> None: ...
+
+    def epoch(self, epoch: int, record: dict[str, np.ndarray], samples: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def start(self, recipe, members, task, first_epoch) -> None: ...
+
+    def epoch(self, epoch, record, samples) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Bar:
+    """A progress bar: epoch, losses, validation score, calls of the vector field, samples a second."""
+
+    def __init__(self, name: str = "training"):
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+        self.name = name
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+        )
+
+    def start(self, recipe, members, task, first_epoch) -> None:
+        import time
+
+        self._clock, self._monitor = time.perf_counter, task.monitor
+        label = self.name if len(members) == 1 else f"{self.name} ({len(members)} runs at once)"
+        self._row = self._bar.add_task(label, total=recipe.epochs, completed=first_epoch, numbers="compiling")
+        self._bar.start()
+        self._last = self._clock()
+
+    def epoch(self, epoch, record, samples) -> None:
+        now = self._clock()
+        rate, self._last = samples / max(now - self._last, 1e-9), now
+        mean = {name: float(np.mean(value)) for name, value in record.items()}
+        attention = f" L_a {mean['attention_loss']:.3f}" if np.any(record["attention_loss"]) else ""
+        numbers = (
+            f"L_h {mean['loss']:.3f}{attention} | validation {self._monitor} "
+            f"{mean['validation_' + self._monitor]:.4f} | NFE {mean['nfe']:.0f} | {rate:,.0f} samples/s"
+        )
+        self._bar.update(self._row, completed=epoch + 1, numbers=numbers)
+
+    def stop(self) -> None:
+        self._bar.stop()

@@ -1,0 +1,111 @@
+"""`Recipe` and `Member`: how to train, and what differs between the members of an ensemble."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+import optax
+
+OPTIMISERS: dict[str, Callable[[], optax.GradientTransformation]] = {
+    "adam": lambda: optax.adam(1.0),
+    "adamax": lambda: optax.adamax(1.0),
+    "sgd": lambda: optax.sgd(1.0),
+    "momentum": lambda: optax.sgd(1.0, momentum=0.9),
+}
+
+Algorithm = Literal["alternating", "joint"]
+Unit = Literal["batch", "epoch"]
+Norm = Literal["l1", "l2"]
+MainGradient = Literal["exact", "paper"]
+InitialWith = Literal["main", "attention"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. Learning rate and lambda belong to a `Member`, so that an ensemble can vary them.
+
+    - `epochs`, `batch_size`: the last, incomplete batch of a shuffled epoch is left out.
+    - `optimiser`: `adam`, `adamax`, `sgd`, `momentum` (0.9), or any optax transformation built with learning rate 1.
+    - `schedule`: a factor on the learning rate as a function of the iteration; any optax schedule from 1.
+    - `algorithm`: `alternating` is the paper's Algorithm 1; `joint` takes one step on all parameters.
+    - `unit`: alternate theta_f and theta_g per mini-`batch` or per `epoch`.
+    - `main_gradient`: theta_f with the `exact` gradient, or with the `paper`'s, which holds a(t) constant.
+    - `initial_with`: whether theta_q is trained with the `main` parameters or with the `attention`.
+    - `norm`: of theta_g in L_a (Equation 6).
+    - `weight_decay`: added to the gradient of all trained parameters, as in L2 regularisation.
+    - `clip`: largest norm of the gradient of a step; longer ones are scaled down.
+    - `patience`: stop a member after so many epochs without a better validation score.
+    - `eval_batch`: samples per call in validation.
+    - `reference`: training samples on which batch statistics are measured for evaluation.
+    """
+
+    epochs: int = 50
+    batch_size: int = 50
+    optimiser: str | optax.GradientTransformation = "adam"
+    schedule: Callable | None = None
+    algorithm: Algorithm = "alternating"
+    unit: Unit = "batch"
+    main_gradient: MainGradient = "exact"
+    initial_with: InitialWith = "main"
+    norm: Norm = "l2"
+    weight_decay: float = 0.0
+    clip: float | None = None
+    patience: int | None = None
+    eval_batch: int = 256
+    reference: int = 512
+
+    def __post_init__(self):
+        for name, allowed in (
+            ("algorithm", Algorithm),
+            ("unit", Unit),
+            ("main_gradient", MainGradient),
+            ("initial_with", InitialWith),
+            ("norm", Norm),
+        ):
+            if getattr(self, name) not in get_args(allowed):
+                raise ValueError(
+                    f"Recipe({name}={getattr(self, name)!r}): choose from {', '.join(get_args(allowed))}."
+                )
+        for name in ("epochs", "batch_size", "eval_batch", "reference"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Recipe({name}={getattr(self, name)}): must be at least 1.")
+        if isinstance(self.optimiser, str) and self.optimiser not in OPTIMISERS:
+            raise ValueError(f"Recipe(optimiser={self.optimiser!r}): choose from {', '.join(OPTIMISERS)}.")
+        if self.main_gradient == "paper" and self.initial_with == "main" and self.algorithm == "alternating":
+            # a(t) held constant gives theta_q no gradient in the main step: silently never trained.
+            object.__setattr__(self, "initial_with", "attention")
+
+    def transformation(self) -> optax.GradientTransformation:
+        """The optimiser for one group of parameters, at learning rate 1."""
+        parts = []
+        if self.clip is not None:
+            parts.append(optax.clip_by_global_norm(self.clip))
+        if self.weight_decay:
+            parts.append(optax.add_decayed_weights(self.weight_decay))
+        optimiser = OPTIMISERS[self.optimiser]() if isinstance(self.optimiser, str) else self.optimiser
+        return optax.chain(*parts, optimiser)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of an ensemble: its seed, its fold of the data, its learning rate and its lambda (Equation 6)."""
+
+    seed: int = 0
+    fold: int = 0
+    learning_rate: float = 1e-3
+    penalty: float = 0.0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{k}={v:g}" for k, v in asdict(self).items())
+
+
+def members(
+    seeds: Iterable[int] = (0,),
+    learning_rates: Iterable[float] = (1e-3,),
+    penalties: Iterable[float] = (0.0,),
+    folds: Iterable[int] = (0,),
+) -> tuple[Member, ...]:
+    """Every combination, as one ensemble."""
+    grid = itertools.product(seeds, folds, learning_rates, penalties)
+    return tuple(Member(*each) for each in grid)
