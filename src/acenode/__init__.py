@@ -1,0 +1,81 @@
+"""acenode: attentive co-evolving neural ODEs.
+
+Everything public is reached from here; `import acenode` itself loads nothing heavy, each name loads its room when it
+is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "ode": (
+        "AugmentedODE",
+        "CoEvolvingODE",
+        "Constant",
+        "ConvField",
+        "ConvInitial",
+        "Correlation",
+        "Dense",
+        "Elementwise",
+        "GRUField",
+        "GRULinear",
+        "GRURows",
+        "Identity",
+        "MLPField",
+        "NeuralODE",
+        "Pairwise",
+        "Path",
+        "QueryKey",
+        "ResidualStack",
+        "RowField",
+        "Solver",
+        "Stats",
+        "correlation",
+        "pairwise_field",
+        "sentence",
+    ),
+    "series": (
+        "Panel",
+        "Question",
+        "Scaler",
+        "Series",
+        "forecast",
+        "from_long",
+        "from_wide",
+        "reconstruct",
+        "series",
+        "stack",
+        "to_long",
+        "to_wide",
+    ),
+    "models": ("FirstLook", "GRUEncoder", "LatentODE", "Trace"),
+    "tasks": ("Forecast", "GaussianHead", "Headed", "Report", "RowHead", "Task"),
+    "train": ("Bar", "Fit", "Member", "Quiet", "Recipe", "evaluate", "fit", "groups", "hold_attention", "members"),
+    "datasets": (),
+    "report": (),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names if name not in _ROOMS}
+
+__all__ = ["__version__", *_ROOMS, *_HOME]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from . import datasets as datasets, models as models, report as report, tasks as tasks, train as train
+    from .models import *  # noqa: F403
+    from .ode import *  # noqa: F403
+    from .series import *  # noqa: F403
+    from .tasks import *  # noqa: F403
+    from .train import *  # noqa: F403
+
+
+def __getattr__(name: str):
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module 'acenode' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -29,10 +29,10 @@ class Regions:
     names: tuple[str, ...]
 
 
-def influence(times: np.ndarray, regions: int, sharpness: float = 6.0, period: float = 5.0) -> np.ndarray:
+def influence(times: np.ndarray, regions: int, sharpness: float = 4.0, period: float = 6.0) -> np.ndarray:
     """Who listens to whom at each time; rows add up to one. Shape (times, regions, regions)."""
     place = 2 * np.pi * np.arange(regions) / regions
-    direction = 0.6 * 2 * np.pi / regions * np.sin(2 * np.pi * np.asarray(times) / period)
+    direction = 0.75 * 2 * np.pi / regions * np.sin(2 * np.pi * np.asarray(times) / period)
     away = place[None, None, :] - place[None, :, None] - direction[:, None, None]
     logits = sharpness * np.cos(away)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -65,7 +65,7 @@ def generate(
     grid = np.arange(0.0, until + step / 2, step)
     middle = influence(grid + step / 2, regions)
     w = influence(grid, regions)
-    x = random.normal(0.0, 1.0, (samples, regions, 2))
+    x = np.stack([random.normal(0.0, 1.0, (samples, regions)), np.zeros((samples, regions))], axis=-1)  # at rest
     truth = [x[..., 0]]
     for i in range(len(grid) - 1):  # the classical Runge-Kutta method
         k1 = slope(x, w[i])
@@ -78,10 +78,11 @@ def generate(
 
     looks = []
     for sample in truth:
-        at = np.sort(random.choice(np.arange(1, len(grid)), size=rows, replace=False))
-        values = sample[at] + random.normal(0.0, noise, (rows, regions))
-        seen = random.random((rows, regions)) > missing
-        seen[np.arange(rows), random.integers(0, regions, rows)] = True  # no row without any observation
+        at = np.append(0, np.sort(random.choice(np.arange(1, len(grid)), size=rows, replace=False)))
+        values = sample[at] + random.normal(0.0, noise, (rows + 1, regions))
+        seen = random.random((rows + 1, regions)) > missing
+        seen[0] = True
+        seen[np.arange(rows + 1), random.integers(0, regions, rows + 1)] = True  # no row without any observation
         looks.append(one_series(grid[at], values, seen))
     names = tuple(f"region {chr(ord('A') + i)}" for i in range(regions))
     return Regions(stack(looks), grid.astype(np.float32), truth.astype(np.float32), w.astype(np.float32), names)

@@ -31,7 +31,7 @@ class GRUEncoder(eqx.Module):
             row, real = x
             return jnp.where(real, self.cell(row, state), state), None
 
-        start = jnp.zeros(self.size, rows.dtype)
+        start = jnp.zeros(self.size, jnp.result_type(rows, self.cell.weight_hh))
         return lax.scan(step, start, (rows, jnp.any(series.observed, axis=1)), reverse=True)[0]
 
 

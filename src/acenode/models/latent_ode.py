@@ -40,7 +40,10 @@ class LatentODE(eqx.Module):
         if self.samples == 0:
             z0, penalty = mean[None], jnp.zeros(mean.shape[0], mean.dtype)
         else:
-            noise = jax.random.normal(key, (self.samples, *mean.shape), mean.dtype)
+            # Drawn for each place in the batch, so that the size of the batch does not change it.
+            keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(mean.shape[0]))
+            shape = (self.samples, mean.shape[1])
+            noise = jax.vmap(lambda k: jax.random.normal(k, shape, mean.dtype), out_axes=1)(keys)
             z0 = mean + sd * noise
             penalty = jnp.mean(0.5 * (mean**2 + sd**2 - 1) - jnp.log(sd), axis=-1)
         count, batch = z0.shape[:2]

@@ -72,7 +72,9 @@ class CoEvolvingODE(eqx.Module):
             need = "no g (g=None)" if evolution in ("frozen", "fixed") else "a g"
             raise ValueError(f"CoEvolvingODE(evolution={evolution!r}) takes {need}.")
         if evolution == "fixed" and not isinstance(initial, Correlation):
-            raise ValueError("CoEvolvingODE(evolution='fixed') recomputes a correlation: give initial=Correlation(...).")
+            raise ValueError(
+                "CoEvolvingODE(evolution='fixed') recomputes a correlation: give initial=Correlation(...)."
+            )
         if evolution in ("fixed", "shared") and solver.adaptive:
             raise ValueError(
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, so all must step together: "
@@ -198,7 +200,8 @@ class _Remembered(eqx.Module):
     def __call__(self, t):
         knots, a = self.times.value, self.attention.value
         right = jnp.clip(jnp.searchsorted(knots, t), 1, knots.size - 1)
-        x = jnp.clip((t - knots[right - 1]) / (knots[right] - knots[right - 1]), 0.0, 1.0)
+        width = knots[right] - knots[right - 1]
+        x = jnp.clip((t - knots[right - 1]) / jnp.where(width > 0, width, 1.0), 0.0, 1.0)
         return (1 - x) * a[right - 1] + x * a[right]
 
 

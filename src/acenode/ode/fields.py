@@ -36,11 +36,18 @@ def mlp(
     return eqx.tree_at(lambda n: [at(n).bias for at in layers], net, [jnp.zeros_like(at(net).bias) for at in layers])
 
 
+def scale_last(net: eqx.nn.MLP, factor: float) -> eqx.nn.MLP:
+    """The same network with its last layer multiplied by `factor`."""
+    where = lambda n: (n.layers[-1].weight, n.layers[-1].bias)  # noqa: E731
+    return eqx.tree_at(where, net, tuple(factor * w for w in where(net)))
+
+
 class MLPField(eqx.Module):
     """A multi-layer perceptron on the flattened state.
 
     `shape` is the state's shape (an int for a vector), `out` the shape of the derivative, the same by default.
-    `timed` appends t to the input; without it the field is autonomous.
+    `timed` appends t to the input; without it the field is autonomous. `last` is a factor on the last layer at the start
+    of training: a g with a small one begins as a frozen attention, not as a random one.
     """
 
     net: eqx.nn.MLP
@@ -57,12 +64,14 @@ class MLPField(eqx.Module):
         timed: bool = False,
         activation: Callable = jnp.tanh,
         init: Init = "uniform",
+        last: float = 1.0,
         key: PRNGKeyArray,
     ):
         shape = (shape,) if isinstance(shape, int) else shape
         self.out = shape if out is None else out
         self.timed = timed
-        self.net = mlp(_size(shape) + timed, _size(self.out), width, hidden, activation, init, key=key)
+        net = mlp(_size(shape) + timed, _size(self.out), width, hidden, activation, init, key=key)
+        self.net = scale_last(net, last)
 
     def __call__(self, t: Float[Array, ""], h: Float[Array, "..."]) -> Float[Array, "..."]:
         x = jnp.ravel(h)

@@ -23,6 +23,7 @@ def correlation(h: Float[Array, "batch h *rest"]) -> Float[Array, "h h"]:
     """
     h = jax.lax.stop_gradient(h)
     x = jnp.moveaxis(h, 1, -1).reshape(-1, h.shape[1])
+    x = x - x[:1]  # a constant dimension becomes exactly zero, which its mean, being rounded, would not give
     x = x - x.mean(axis=0)
     sd = jnp.sqrt(jnp.mean(jnp.square(x), axis=0))
     varies = sd > _FLAT

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .fields import GRUField, Init, MLPField, mlp
+from .fields import GRUField, Init, MLPField, mlp, scale_last
 
 
 class GRULinear(eqx.Module):
@@ -54,7 +54,7 @@ class QueryKey(eqx.Module):
 
     Every dimension i has a learned place e_i; q and k are networks of (e_i, h'_i, t), shared by all dimensions, so
     the number of parameters grows with H, not with H^2. The decay keeps the logits bounded; it is learned and
-    positive.
+    positive. At first g is nearly zero, so training starts from a frozen attention, not from a random one.
     """
 
     places: Float[Array, "h rank"]
@@ -78,9 +78,9 @@ class QueryKey(eqx.Module):
         channels = rest[0] if rest else 1
         k1, k2, k3 = jax.random.split(key, 3)
         self.places = jax.random.normal(k1, (size, rank)) / jnp.sqrt(rank)
-        self.queries = mlp(rank + channels + timed, rank, width, hidden, key=k2)
+        self.queries = scale_last(mlp(rank + channels + timed, rank, width, hidden, key=k2), 0.1)
         self.keys = mlp(rank + channels + timed, rank, width, hidden, key=k3)
-        self.log_decay = jnp.zeros(())
+        self.log_decay = jnp.log(jnp.asarray(0.1))
         self.timed = timed
 
     def __call__(self, t, h: Float[Array, "h *c"], a: Float[Array, "h h"]) -> Float[Array, "h h"]:

@@ -50,13 +50,18 @@ class Counts(NamedTuple):
 
 
 class _Tape(NamedTuple):
-    """What the backward pass needs: the size of every step, and the state at every `stride`-th."""
+    """What the backward pass needs: both ends of every step, and the state at every `stride`-th.
+
+    The end is kept, not the size: `t + (end - t)` rounds to another number than `end` now and then, and a time
+    between the two would be read by no step, or by two.
+    """
 
     t: Float[Array, "max_steps batch"]
-    dt: Float[Array, "max_steps batch"]  # 0 where the sample did not move
+    end: Float[Array, "max_steps batch"]  # `t` where the sample did not move
     y: PyTree
     stride: Int[Array, ""]
     iterations: Int[Array, ""]
+    failed: Bool[Array, " batch"]
 
 
 class _Carry(NamedTuple):
@@ -113,7 +118,13 @@ def _per_sample(scalars: Float[Array, " batch"], like: Array) -> Array:
 
 
 def _select(mask, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(_per_sample(mask, a), a, b), yes, no)
+    return jax.tree.map(lambda a, b: jnp.where(_per_sample(mask, b), a, b), yes, no)
+
+
+def _finite(tree: PyTree) -> Bool[Array, " batch"]:
+    """Whether all numbers of a sample are finite."""
+    leaves = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(tree)]
+    return ft.reduce(jnp.logical_and, leaves)
 
 
 def _combine(y: PyTree | None, dt, weights, slopes) -> PyTree:
@@ -152,13 +163,12 @@ def _interpolant(tableau: Tableau, dt, y, y_new, slopes, slope_new) -> list[PyTr
     return terms
 
 
-def _basis(tableau: Tableau, t, dt, times) -> Float[Array, "batch times terms"]:
-    """Weights that read the interpolant at `times`; zero for times outside `(t, t + dt]`."""
-    moved = dt > 0
-    x = (times - t[:, None]) / jnp.where(moved, dt, 1.0)[:, None]
-    inside = (times > t[:, None]) & (times <= (t + dt)[:, None]) & moved[:, None]
+def _basis(tableau: Tableau, t, end, times) -> Float[Array, "batch times terms"]:
+    """Weights that read the interpolant at `times`; zero for times outside `(t, end]`."""
+    x = (times - t[:, None]) / jnp.where(end > t, end - t, 1.0)[:, None]
+    inside = (times > t[:, None]) & (times <= end[:, None])
     # The end of the step is read exactly, whatever rounding does to x there.
-    x = jnp.where(times == (t + dt)[:, None], 1.0, x)
+    x = jnp.where(times == end[:, None], 1.0, x)
     x2, x3 = x * x, x * x * x
     if tableau.dense == "linear":
         weights = [1 - x, x]
@@ -229,7 +239,10 @@ def _first_step(field, args, t, y, slope, span, tableau: Tableau, control: Contr
         jnp.maximum(1e-6, guess * 1e-3),
         (0.01 / jnp.maximum(steepest, 1e-30)) ** (1 / tableau.order),
     )
-    return jnp.minimum(100 * guess, step)
+    # Where the field is not finite even at the guess, only a far smaller step can be right.
+    step = jnp.where(jnp.isfinite(bend), jnp.minimum(100 * guess, step), 1e-3 * guess)
+    # Late on the clock a step can be too small to move it.
+    return jnp.maximum(step, 16 * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t + span)))
 
 
 # --- forward --------------------------------------------------------------------------------------------------
@@ -252,20 +265,18 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
     out = jax.tree.map(
         lambda y: jnp.where(started.reshape(started.shape + (1,) * (y.ndim - 1)), y[:, None], 0.0), keep(y0)
     )
-    finite = ft.reduce(
-        jnp.logical_and,
-        [jnp.isfinite(leaf).reshape(batch, -1).all(axis=1) for leaf in jax.tree.leaves((y0, slope))],
-    )
+    finite = _finite((y0, slope))
     status = jnp.where(finite, OK, NOT_FINITE)
     none = jnp.zeros(batch, jnp.int32)
     rows = control.max_steps if record else 0
     slots = control.checkpoints if record else 0
     tape = _Tape(
         t=jnp.zeros((rows, batch), dtype),
-        dt=jnp.zeros((rows, batch), dtype),
+        end=jnp.zeros((rows, batch), dtype),
         y=jax.tree.map(lambda y: jnp.zeros((slots, *y.shape), y.dtype), y0),
         stride=jnp.asarray(1),
         iterations=jnp.asarray(0),
+        failed=~finite,
     )
     carry = _Carry(t0, dt0, y0, slope, out, (t1 > t0) & finite, Counts(none, none, status), tape)
 
@@ -293,15 +304,12 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
             dt_next = dt * factor
             stuck = ~good & (dt_next <= 8 * jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(c.t), span))
         else:
-            leaves = jax.tree.leaves(y_new)
-            good = ft.reduce(
-                jnp.logical_and, [jnp.isfinite(leaf).reshape(batch, -1).all(axis=1) for leaf in leaves]
-            )
+            good = _finite((y_new, slope_new))
             dt_next, stuck = jnp.full_like(dt, control.step), ~good
         moved = c.active & good
-        dt_moved = jnp.where(moved, dt, 0.0)
-        basis = _basis(tableau, c.t, dt_moved, times)
-        terms = _interpolant(tableau, dt_moved, *map(keep, (c.y, y_new)), list(map(keep, slopes)), keep(slope_new))
+        t_moved = jnp.where(moved, t_new, c.t)
+        basis = _basis(tableau, c.t, t_moved, times)
+        terms = _interpolant(tableau, dt, *map(keep, (c.y, y_new)), list(map(keep, slopes)), keep(slope_new))
         # A rejected trial may hold inf or NaN, which a weight of zero would not silence.
         terms = [_select(moved, term, jax.tree.map(jnp.zeros_like, term)) for term in terms]
         out = jax.tree.map(jnp.add, c.out, _read(basis, terms))
@@ -311,10 +319,10 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
             c.counts.rejected + (c.active & ~good),
             jnp.where(failed, STEP_TOO_SMALL if control.step is None else NOT_FINITE, c.counts.status),
         )
-        tape = _record(c.tape, c.t, dt_moved, c.y, control) if record else c.tape
+        tape = _record(c.tape, c.t, t_moved, c.y, control) if record else c.tape
         tape = tape._replace(iterations=c.tape.iterations + 1)
         return _Carry(
-            jnp.where(moved, t_new, c.t),
+            t_moved,
             jnp.where(c.active, dt_next, c.dt),
             _select(moved, y_new, c.y),
             _select(moved, slope_new, c.slope),
@@ -335,10 +343,10 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
     out = jax.tree.map(
         lambda o: jnp.where(reached.reshape(reached.shape + (1,) * (o.ndim - 2)), o, jnp.nan), c.out
     )
-    return out, counts, c.tape
+    return out, counts, c.tape._replace(failed=counts.status != OK)
 
 
-def _record(tape: _Tape, t, dt, y, control: Control) -> _Tape:
+def _record(tape: _Tape, t, end, y, control: Control) -> _Tape:
     i = tape.iterations
     # An iteration between two kept states rewrites what its slot holds.
     slot = jnp.minimum(-(-i // tape.stride), control.checkpoints - 1)
@@ -346,7 +354,7 @@ def _record(tape: _Tape, t, dt, y, control: Control) -> _Tape:
     ys = jax.tree.map(
         lambda b, v: lax.dynamic_update_index_in_dim(b, jnp.where(wanted, v, b[slot]), slot, 0), tape.y, y
     )
-    return tape._replace(t=tape.t.at[i].set(t), dt=tape.dt.at[i].set(dt), y=ys)
+    return tape._replace(t=tape.t.at[i].set(t), end=tape.end.at[i].set(end), y=ys)
 
 
 def _thin(tape: _Tape) -> _Tape:
@@ -371,10 +379,10 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
     used = jax.tree.map(lambda g: g is not None, grad_kept, is_leaf=lambda g: g is None)
     keep_all, keep = keep, lambda y: eqx.filter(keep_all(y), used)
 
-    def replay(field_moving, args_moving, y, t, dt, interpolate: bool):
-        """One recorded step again; `dt` of 0 leaves a sample where it is."""
+    def replay(field_moving, a, y, t, end, interpolate: bool):
+        """One recorded step again; an `end` of `t` leaves a sample where it is."""
+        dt = end - t
         f = jax.vmap(eqx.combine(field_moving, field_still), axis_name=SAMPLES)
-        a = eqx.combine(args_moving, args_still)
         slopes, y_new = _stages(f, a, t, dt, y, f(t, y, a), tableau)
         if not interpolate:
             return y_new
@@ -383,10 +391,19 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
         elif tableau.dense == "linear":
             slope_new = None
         else:
-            slope_new = f(t + dt, y_new, a)
+            slope_new = f(end, y_new, a)
         kept = None if slope_new is None else keep(slope_new)
         terms = _interpolant(tableau, dt, keep(y), keep(y_new), list(map(keep, slopes)), kept)
         return y_new, terms
+
+    def stand_in(moved, values):
+        """`values`, those of a failed sample that stands still being replaced by those of one that is well.
+
+        Where a sample failed the field may be infinite, and a gradient of zero would not silence that.
+        """
+        lost = tape.failed & ~moved
+        well = jnp.argmax(~lost)
+        return _select(lost, jax.tree.map(lambda x: x[well][None], values), values)
 
     longest = 1
     while longest * control.checkpoints < control.max_steps:
@@ -395,21 +412,20 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
 
     def back_one(i, y, grads):
         grad_y, grad_field, grad_args = grads
-        t, dt = tape.t[i], tape.dt[i]
-        moved = dt > 0
-        basis = _basis(tableau, t, dt, times)
+        t, end = tape.t[i], tape.end[i]
+        moved = end > t
+        basis = _basis(tableau, t, end, times)
+        t, y, a_moving, a_still = stand_in(moved, (t, y, args_moving, args_still))
+        end = jnp.where(moved, end, t)
         _, pull = jax.vjp(
-            lambda p, a, y: replay(p, a, y, t, dt, True), field_moving, args_moving, y
+            lambda p, a, y: replay(p, eqx.combine(a, a_still), y, t, end, True), field_moving, a_moving, y
         )
         still = jax.tree.map(jnp.zeros_like, grad_y)
-        more_field, more_args, new_y = pull(
-            (_select(moved, grad_y, still), _read_transposed(basis, grad_kept))
-        )
-        return (
-            _select(moved, new_y, grad_y),
-            jax.tree.map(jnp.add, grad_field, more_field),
-            jax.tree.map(jnp.add, grad_args, more_args),
-        )
+        more = pull((_select(moved, grad_y, still), _read_transposed(basis, grad_kept)))
+        # In a step that nobody took there is nothing to add, be the field finite or not.
+        more = jax.tree.map(lambda m: jnp.where(moved.any(), m, 0.0), more)
+        # A sample that stands still keeps its gradient; those it meets in a batch-wide attention add to it.
+        return jax.tree.map(jnp.add, (_select(moved, still, grad_y), grad_field, grad_args), (more[2], *more[:2]))
 
     def back_stretch(state):
         stretch, grads, ys = state
@@ -422,7 +438,8 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
 
         def ahead(i, state):
             y, ys = state
-            y = replay(field_moving, args_moving, y, tape.t[i - 1], tape.dt[i - 1], False)
+            t, end = tape.t[i - 1], tape.end[i - 1]
+            y = _select(end > t, replay(field_moving, args, y, t, end, False), y)
             return y, jax.tree.map(lambda b, v: b.at[i - begin].set(v), ys, y)
 
         _, ys = lax.fori_loop(begin + 1, end, ahead, (first, ys))

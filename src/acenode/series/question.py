@@ -14,10 +14,10 @@ class Question(eqx.Module):
     """
 
     known: Series
-    times: Float[Array, "*batch queries"]
-    values: Float[Array, "*batch queries variables"]
-    observed: Bool[Array, "*batch queries variables"]
-    scored: Bool[Array, "*batch queries variables"]
+    times: Float[Array | np.ndarray, "*batch queries"]
+    values: Float[Array | np.ndarray, "*batch queries variables"]
+    observed: Bool[Array | np.ndarray, "*batch queries variables"]
+    scored: Bool[Array | np.ndarray, "*batch queries variables"]
 
     def __len__(self) -> int:
         return self.times.shape[0]
@@ -40,7 +40,7 @@ def reconstruct(whole: Series) -> Question:
     return Question(whole, whole.times, whole.values, whole.observed, whole.observed)
 
 
-def _cut(whole: Series, keep: Array) -> Series:
+def _cut(whole: Series, keep: Array | np.ndarray) -> Series:
     keep = np.asarray(keep) & whole.real
     parts = [
         one_series(t[k], v[k], o[k]) for t, v, o, k in zip(whole.times, whole.values, whole.observed, keep, strict=True)

@@ -71,5 +71,5 @@ def _predictions(model: Headed, trace) -> tuple[Array, Array]:
 def mixture(mean: Float[Array, "samples ..."], log_variance: Float[Array, "samples ..."]) -> tuple[Array, Array]:
     """The Gaussian with the mean and variance of an even mixture."""
     centre = jnp.mean(mean, axis=0)
-    variance = jnp.mean(jnp.exp(log_variance) + jnp.square(mean), axis=0) - jnp.square(centre)
+    variance = jnp.mean(jnp.exp(log_variance) + jnp.square(mean - centre), axis=0)
     return centre, jnp.log(jnp.maximum(variance, 1e-12))

@@ -1,6 +1,6 @@
 """`Task`: what is asked of a model."""
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -13,6 +13,7 @@ class Report(eqx.Module):
     evaluations: Float[Array, ""]  # calls of the vector field, mean over the samples
 
 
+@runtime_checkable
 class Task(Protocol):
     """A loss to train on, metrics to judge by, and the one of them that selects.
 

@@ -94,12 +94,12 @@ def fit(
     progress = progress or Quiet()
     members = tuple(members)
     folds = [splits] if hasattr(splits, "train") else list(splits)
-    _check(data, folds, recipe, members)
+    _check(task, data, folds, recipe, members)
     began = time.perf_counter()
 
     data = jax.tree.map(jnp.asarray, data)
     rows = _rows(folds, members)
-    rates = Rates(*(jnp.asarray([getattr(m, n) for m in members], jnp.float32) for n in Rates._fields))
+    rates = Rates(*(jnp.asarray([getattr(m, n) for m in members], float) for n in Rates._fields))
     seeds = jnp.asarray([m.seed for m in members], jnp.int32)
     program = _Program(build, task, recipe, rows.train.shape[1])
     state, static = program.start(seeds, rows, data)
@@ -131,7 +131,7 @@ def fit(
             if path is not None:
                 head = {"fingerprint": fingerprint, "epochs": epoch + 1, "seconds": seconds, "history": history}
                 save_arrays(path, state, head)
-            progress.epoch(epoch, record, program.steps * recipe.batch_size * len(members))
+            progress.epoch(epoch, record, program.steps * program.batch * len(members))
     finally:
         progress.stop()
 
@@ -153,7 +153,13 @@ def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: i
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member."""
     data = jax.tree.map(jnp.asarray, data)
     count = _ensemble_size(models)
-    indices = [np.asarray(indices)] * count if np.ndim(indices[0]) == 0 else [np.asarray(i) for i in indices]
+    shared = len(indices) == 0 or np.ndim(indices[0]) == 0
+    indices = [np.asarray(indices)] * count if shared else [np.asarray(i) for i in indices]
+    if len(indices) != count:
+        raise ValueError(f"evaluate(indices=...): {len(indices)} arrays of indices for {count} members.")
+    samples = jax.tree.leaves(data)[0].shape[0]
+    for each in indices:
+        _check_rows("evaluate(indices=...)", each, samples)
     padded, weight = _pad(indices)
     arrays, static = eqx.partition(models, eqx.is_array)
     run = _evaluation(task, static, eval_batch)
@@ -207,9 +213,10 @@ class _Program:
             model = self.build(jax.random.key(seed))
             model = self._remember(model, rows, data, jax.random.key(seed))
             optimisers = start(self.recipe, model)
-            worst = jnp.inf if self.task.better == "lower" else -jnp.inf
+            # With a type of its own: a weak one would change after the first epoch and compile everything twice.
+            worst = jnp.asarray(jnp.inf if self.task.better == "lower" else -jnp.inf, float)
             zero = jnp.zeros((), jnp.int32)
-            return _State(model, optimisers, model, jnp.asarray(worst), zero - 1, zero, jnp.asarray(False))
+            return _State(model, optimisers, model, worst, zero - 1, zero, jnp.asarray(False))
 
         state = eqx.filter_jit(eqx.filter_vmap(one))(seeds, rows)
         arrays, static = eqx.partition(state, eqx.is_array)
@@ -247,6 +254,7 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
     shuffle_key, step_key, measure_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), epoch), 3)
     model = eqx.combine(state.model, static)
     _, second = stepped_groups(recipe, model)
+    own_steps = jnp.sum(rows.train_weight > 0) // batch  # fewer than `steps` where other folds are larger
 
     def shuffled(key):
         order = jax.random.uniform(key, rows.train.shape)
@@ -263,7 +271,8 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
                 model, optimisers, tally = take_step(
                     recipe, task, model, optimisers, _take_rows(data, samples), one_key, rates, clock, tally
                 )
-            return (eqx.filter(model, eqx.is_array), optimisers, iteration + 1, tally), None
+            after = (eqx.filter(model, eqx.is_array), optimisers, iteration + 1, tally)
+            return choose(step < own_steps, after, carry), None
 
         xs = (shuffled(key), jnp.arange(steps))
         return lax.scan(body, carry, xs)[0]
@@ -280,10 +289,13 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
     arrays, optimisers, iteration, tally = carry
 
     model = _measure(recipe, task, eqx.combine(arrays, static), rows, data, measure_key)
+    rested = eqx.nn.inference_mode(model)
     metrics = _metrics(
-        eqx.nn.inference_mode(model), task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key
+        rested, task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key
     )
-    score = metrics[task.monitor]
+    if task.monitor not in metrics:
+        raise ValueError(f"fit(task=...): monitor is {task.monitor!r}; choose from {', '.join(metrics)}.")
+    score = metrics[task.monitor].astype(state.best_score.dtype)
     better = (score < state.best_score) if task.better == "lower" else (score > state.best_score)
     better = better & ~state.stopped
     arrays = eqx.filter(model, eqx.is_array)
@@ -306,13 +318,15 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
     counted = jnp.maximum(tally.counted, 1)
     record = {
         "loss": tally.loss / counted,
-        "attention_loss": tally.attention_loss / counted,
+        "attention_loss": tally.attention_loss / jnp.maximum(tally.attention_counted, 1),
         "nfe": tally.evaluations / counted,
         "skipped": tally.skipped,
         "failed": tally.failed,
         **{f"validation_{name}": value for name, value in metrics.items()},
     }
-    return new, record
+    # Nor does it tell of steps that are not kept.
+    nothing = {n: jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0) for n, x in record.items()}
+    return new, choose(state.stopped, nothing, record)
 
 
 # --- rows, checks, words --------------------------------------------------------------------------------------
@@ -335,8 +349,12 @@ def _ensemble_size(models: PyTree) -> int:
     return next(x.shape[0] for x in jax.tree.leaves(models) if eqx.is_array(x))
 
 
-def _check(data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
-    leaves = [x for x in jax.tree.leaves(data) if hasattr(x, "shape")]
+def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
+    if task.better not in ("lower", "higher"):
+        raise ValueError(f"fit(task=...): better is {task.better!r}; choose from lower, higher.")
+    leaves = [np.asarray(x) for x in jax.tree.leaves(data)]
+    if not all(x.ndim for x in leaves):
+        raise ValueError("fit(data=...): there is a single number; expected arrays with a leading sample axis.")
     sizes = {x.shape[0] for x in leaves}
     if len(sizes) != 1:
         raise ValueError(f"fit(data=...): the arrays have {sorted(sizes)} samples; expected the same number in all.")
@@ -344,7 +362,7 @@ def _check(data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
     if count == 0:
         raise ValueError("fit(data=...): there are no samples.")
     for leaf in leaves:
-        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(np.asarray(leaf)).all():
+        if np.issubdtype(leaf.dtype, np.floating) and not np.isfinite(leaf).all():
             raise ValueError(
                 f"fit(data=...): an array of shape {leaf.shape} holds NaN or infinite values. Mark missing values in "
                 "the mask and store 0 there."
@@ -353,24 +371,37 @@ def _check(data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
         raise ValueError("fit(members=...): there is no member to train.")
     for m in members:
         if not 0 <= m.fold < len(folds):
-            raise ValueError(f"fit: member ({m}) asks for fold {m.fold}; there are {len(folds)}.")
+            raise ValueError(f"fit(members=...): member ({m}) asks for fold {m.fold}; splits has {len(folds)}.")
     for k, fold in enumerate(folds):
         for part in ("train", "validation"):
-            rows = np.asarray(getattr(fold, part))
-            if rows.size == 0:
-                raise ValueError(f"fit(splits=...): the {part} part of fold {k} is empty.")
-            if rows.min() < 0 or rows.max() >= count:
-                raise ValueError(
-                    f"fit(splits=...): the {part} part of fold {k} points to sample {rows.max()}; there are {count}."
-                )
+            _check_rows(f"fit(splits=...): the {part} part of fold {k}", np.asarray(getattr(fold, part)), count)
         if np.intersect1d(fold.train, fold.validation).size:
             raise ValueError(f"fit(splits=...): fold {k} has samples in both train and validation.")
+    sizes = [len(folds[m.fold].train) for m in members]
+    if min(sizes) < min(max(sizes), recipe.batch_size):
+        raise ValueError(
+            f"fit(splits=...): the members train on {min(sizes)} to {max(sizes)} samples, so that a batch of "
+            f"{recipe.batch_size} does not fit into each. Give Recipe a batch_size of at most {min(sizes)}."
+        )
+
+
+def _check_rows(what: str, rows: np.ndarray, count: int) -> None:
+    """Refuse what JAX would quietly take for other samples."""
+    if rows.size == 0:
+        raise ValueError(f"{what} is empty.")
+    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+        raise ValueError(f"{what} has dtype {rows.dtype} and shape {rows.shape}; expected positions (samples,).")
+    if rows.min() < 0 or rows.max() >= count:
+        worst = rows.min() if rows.min() < 0 else rows.max()
+        raise ValueError(f"{what} points to sample {worst}; there are {count}.")
 
 
 def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
     """What must be equal for one run to go on from another's checkpoint."""
     digest = hashlib.sha256()
-    plain = replace(recipe, epochs=1, schedule=None, optimiser="adam")  # more epochs may be asked for later
+    # More epochs may be asked for later; functions have no name that another process would know them by.
+    named = recipe.optimiser if isinstance(recipe.optimiser, str) else "adam"
+    plain = replace(recipe, epochs=1, schedule=None, optimiser=named)
     digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
     digest.update(str(jax.tree.structure(state)).encode())
     for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds])):

@@ -58,7 +58,8 @@ def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
     """`||theta||_1` or `||theta||_2` (not squared) of all arrays together."""
     leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf)]
     if kind == "l1":
-        return sum((jnp.sum(jnp.abs(leaf)) for leaf in leaves), jnp.zeros(()))
+        # JAX has a slope of 1 for the absolute value of zero, which would push zeros away; this has none.
+        return sum((jnp.sum(leaf * jnp.sign(leaf)) for leaf in leaves), jnp.zeros(()))
     square = sum((jnp.sum(jnp.square(leaf)) for leaf in leaves), jnp.zeros(()))
     # The gradient of the square root at zero is infinite; all-zero parameters get none.
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)

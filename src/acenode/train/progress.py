@@ -1,7 +1,7 @@
 """What a run shows while it runs."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from ..tasks.task import Task
 from .recipe import Member, Recipe
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Is told when a run starts, after every epoch, and when it stops, however it stops."""
 
@@ -57,8 +58,10 @@ class Bar:
     def epoch(self, epoch, record, samples) -> None:
         now = self._clock()
         rate, self._last = samples / max(now - self._last, 1e-9), now
-        mean = {name: float(np.mean(value)) for name, value in record.items()}
-        attention = f" L_a {mean['attention_loss']:.3f}" if np.any(record["attention_loss"]) else ""
+        # Members that have stopped early tell nothing.
+        told = {name: value[~np.isnan(value)] for name, value in record.items()}
+        mean = {name: float(np.mean(value)) if value.size else np.nan for name, value in told.items()}
+        attention = f" L_a {mean['attention_loss']:.3f}" if np.any(told["attention_loss"]) else ""
         numbers = (
             f"L_h {mean['loss']:.3f}{attention} | validation {self._monitor} "
             f"{mean['validation_' + self._monitor]:.4f} | NFE {mean['nfe']:.0f} | {rate:,.0f} samples/s"

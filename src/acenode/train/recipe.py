@@ -1,6 +1,7 @@
 """`Recipe` and `Member`: how to train, and what differs between the members of an ensemble."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
@@ -67,9 +68,14 @@ class Recipe:
                 raise ValueError(
                     f"Recipe({name}={getattr(self, name)!r}): choose from {', '.join(get_args(allowed))}."
                 )
-        for name in ("epochs", "batch_size", "eval_batch", "reference"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Recipe({name}={getattr(self, name)}): must be at least 1.")
+        for name in ("epochs", "batch_size", "eval_batch", "reference", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"Recipe({name}={value}): must be at least 1.")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"Recipe(weight_decay={self.weight_decay}): must be a number, not negative.")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"Recipe(clip={self.clip}): must be positive, or None.")
         if isinstance(self.optimiser, str) and self.optimiser not in OPTIMISERS:
             raise ValueError(f"Recipe(optimiser={self.optimiser!r}): choose from {', '.join(OPTIMISERS)}.")
         if self.main_gradient == "paper" and self.initial_with == "main" and self.algorithm == "alternating":
@@ -95,6 +101,14 @@ class Member:
     fold: int = 0
     learning_rate: float = 1e-3
     penalty: float = 0.0
+
+    def __post_init__(self):
+        if not -(2**31) <= self.seed < 2**31:
+            raise ValueError(f"Member(seed={self.seed}): must be a whole number of 32 bits.")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"Member(learning_rate={self.learning_rate}): must be a positive number.")
+        if not 0 <= self.penalty < math.inf:
+            raise ValueError(f"Member(penalty={self.penalty}): must be a number, not negative.")
 
     def __str__(self) -> str:
         return ", ".join(f"{k}={v:g}" for k, v in asdict(self).items())

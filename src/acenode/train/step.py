@@ -27,12 +27,13 @@ class Tally(NamedTuple):
     attention_loss: Float[Array, ""]
     evaluations: Float[Array, ""]
     counted: Int[Array, ""]
+    attention_counted: Int[Array, ""]
     skipped: Int[Array, ""]
     failed: Int[Array, ""]
 
     @classmethod
     def zero(cls) -> "Tally":
-        return cls(*(jnp.zeros(()) for _ in range(3)), *(jnp.zeros((), jnp.int32) for _ in range(3)))
+        return cls(*(jnp.zeros(()) for _ in range(3)), *(jnp.zeros((), jnp.int32) for _ in range(4)))
 
 
 class Rates(NamedTuple):
@@ -72,13 +73,12 @@ def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, 
         return value + penalty, (value, report)
 
     model, state, ok, (value, report) = _step(recipe, loss, first, model, optimisers.main, rates, clock.iteration)
-    tally = Tally(
-        tally.loss + jnp.where(ok, value, 0.0),
-        tally.attention_loss,
-        tally.evaluations + jnp.where(ok, report.evaluations, 0.0),
-        tally.counted + ok,
-        tally.skipped + ~ok,
-        tally.failed + report.failed,
+    tally = tally._replace(
+        loss=tally.loss + jnp.where(ok, value, 0.0),
+        evaluations=tally.evaluations + jnp.where(ok, report.evaluations, 0.0),
+        counted=tally.counted + ok,
+        skipped=tally.skipped + ~ok,
+        failed=tally.failed + report.failed.astype(jnp.int32),
     )
     return model, optimisers._replace(main=state), tally
 
@@ -94,7 +94,9 @@ def attention_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, ba
 
     model, state, ok, (value, _) = _step(recipe, loss, second, model, optimisers.attention, rates, clock.iteration)
     tally = tally._replace(
-        attention_loss=tally.attention_loss + jnp.where(ok, value, 0.0), skipped=tally.skipped + ~ok
+        attention_loss=tally.attention_loss + jnp.where(ok, value, 0.0),
+        attention_counted=tally.attention_counted + ok,
+        skipped=tally.skipped + ~ok,
     )
     return model, optimisers._replace(attention=state), tally
 
@@ -123,7 +125,7 @@ def _step(recipe: Recipe, loss, wanted, model, state, rates: Rates, iteration):
 
 
 def _all_finite(tree: PyTree) -> Bool[Array, ""]:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+    return jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)], bool).all()
 
 
 def choose(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:

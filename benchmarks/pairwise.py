@@ -1,0 +1,183 @@
+"""A training step of the pairwise co-evolving system: ours, diffrax, and torchdiffeq, in one run.
+
+All start from the same weights and states. Loss and gradients must agree before the clock means anything.
+"""
+
+import os
+
+# Two frameworks share one GPU: neither may take all of its memory. Has to be said before JAX starts.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import functools as ft
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+import rival_diffrax
+import system
+from measure import Timing, interleaved
+from record import arguments, save, show
+from system import Problem, Size, layers, training_step
+
+AGREE = 1e-3
+PRECISIONS = {"float32": ("highest", "highest"), "tf32": ("tensorfloat32", "high")}
+OURS, OURS_H = "acenode", "acenode, h only"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A training step to call, and what it answers: the loss, the gradients, the evaluations of a forward pass."""
+
+    step: Callable[[], object]
+    answer: Callable[[], tuple[float, np.ndarray, int]]
+
+
+def flat(arrays) -> np.ndarray:
+    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+
+
+def by_jax(loss: Callable, given: Problem, evaluations: Callable) -> Rival:
+    """A rival that is a JAX loss over our parameters."""
+    program, parameters = training_step(loss, given.ode)
+
+    def step():
+        return jax.block_until_ready(program(parameters, given.h0, given.times))
+
+    def answer():
+        (value, (_, stats)), gradient = step()
+        each = [leaf for layer in layers(gradient) for leaf in (layer.weight, layer.bias)]
+        return float(value), flat(each), int(np.max(evaluations(stats)))
+
+    return Rival(step, answer)
+
+
+def by_torch(solver: str, given: Problem, device: str) -> Rival:
+    import rival_torch
+
+    step = rival_torch.Step(solver, given, device)
+
+    def answer():
+        value = step()
+        return value, flat(step.gradients()), step.evaluations
+
+    return Rival(step, answer)
+
+
+def jax_rivals(given: Problem) -> dict[str, Rival]:
+    def ours(stats):
+        return stats.evaluations
+
+    def theirs(stats):  # six a step, and two to choose the first
+        return 6 * stats["num_steps"] + 2
+
+    return {
+        OURS: by_jax(ft.partial(system.loss, attention=True), given, ours),
+        OURS_H: by_jax(ft.partial(system.loss, attention=False), given, ours),
+        "diffrax": by_jax(ft.partial(rival_diffrax.loss, attention=True), given, theirs),
+        "diffrax, h only": by_jax(ft.partial(rival_diffrax.loss, attention=False), given, theirs),
+    }
+
+
+def torch_rivals(given: Problem, device: str) -> dict[str, Rival]:
+    """Those of torch; none, with a sentence, where it is not to be had."""
+    try:
+        import rival_torch
+    except ImportError as error:
+        print(f"Without torch: {error}. `pip install -r benchmarks/requirements.txt` brings it.\n")
+        return {}
+    if why := rival_torch.missing_device(device):
+        print(f"Without torch: {why}. `--device cpu` runs it on the processor.\n")
+        return {}
+    return {f"torchdiffeq {solver}": by_torch(solver, given, device) for solver in rival_torch.SOLVERS}
+
+
+def set_precision(name: str, threads: int | None) -> dict:
+    """The same precision of matrix products for both frameworks, which differ in their defaults on a GPU."""
+    for_jax, for_torch = PRECISIONS[name]
+    jax.config.update("jax_default_matmul_precision", for_jax)
+    try:
+        import torch
+    except ImportError:
+        return {"precision": name}
+    torch.set_float32_matmul_precision(for_torch)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return {"precision": name, "torch_threads": torch.get_num_threads()}
+
+
+def compare(rivals: dict[str, Rival]) -> dict[str, dict]:
+    """Loss, gradient and work of each, and how far they are from ours."""
+    answers = {name: rival.answer() for name, rival in rivals.items()}
+    value, gradient, _ = answers[OURS]
+    return {
+        name: {
+            "loss": v,
+            "loss_difference": abs(v - value) / abs(value),
+            "gradient_difference": float(np.linalg.norm(g - gradient) / np.linalg.norm(gradient)),
+            "evaluations": n,
+        }
+        for name, (v, g, n) in answers.items()
+    }
+
+
+def disagreeing(rows: dict[str, dict]) -> list[str]:
+    return [n for n, r in rows.items() if not max(r["loss_difference"], r["gradient_difference"]) <= AGREE]
+
+
+def show_agreement(rows: dict[str, dict]) -> None:
+    heads = ("agreement", "loss", "loss off by", "gradient off by", "evaluations")
+    show(
+        heads,
+        [
+            (n, f"{r['loss']:.6f}", f"{r['loss_difference']:.1e}", f"{r['gradient_difference']:.1e}", r["evaluations"])
+            for n, r in rows.items()
+        ],
+    )
+    odd = disagreeing(rows)
+    verdict = f"These do NOT agree with ours: {', '.join(odd)}." if odd else "All agree."
+    print(f"\n{verdict} Relative to ours, gradients by their norm; up to {AGREE:g} is allowed.\n")
+
+
+def show_times(times: dict[str, Timing]) -> None:
+    ours, ours_h = times[OURS].median_ms, times[OURS_H].median_ms
+    heads = ("one training step", "median ms", "fastest ms", "calls", "first ms", f"/ {OURS}", f"/ {OURS_H}")
+    rows = [
+        (name, f"{t.median_ms:.2f}", f"{t.fastest_ms:.2f}", t.calls, f"{t.first_ms:.0f}")
+        + (f"{t.median_ms / ours:.2f}", f"{t.median_ms / ours_h:.2f}")
+        for name, t in times.items()
+    ]
+    show(heads, rows)
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], "pairwise")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="where torch runs (default: the kind JAX runs on)")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each rival (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="processor threads of torch (default: its own choice)")
+    parser.add_argument("--precision", choices=tuple(PRECISIONS), default="float32", help="of matrix products on a GPU")
+    parser.add_argument("--gain", type=float, default=1.0, help="factor on all weights; more makes more solver steps")
+    given = parser.parse_args()
+    device = given.device or ("cpu" if jax.default_backend() == "cpu" else "gpu")
+    setting = set_precision(given.precision, given.threads) | {"torch_device": device}
+    size = Size()
+    system_ = system.problem(size, gain=given.gain)
+    print(f"H={size.h}, batch {size.batch}, {size.times} times, dopri5; JAX on {jax.devices()[0].device_kind}.\n")
+    rivals = jax_rivals(system_) | torch_rivals(system_, device)
+    times = interleaved({name: rival.step for name, rival in rivals.items()}, 1 if given.quick else given.rounds)
+    rows = compare(rivals)
+    show_agreement(rows)
+    show_times(times)
+    for name, row in rows.items():
+        row |= times[name].as_dict()
+        row["ratio_to_ours"] = round(times[name].median_ms / times[OURS].median_ms, 4)
+        row["ratio_to_ours_h_only"] = round(times[name].median_ms / times[OURS_H].median_ms, 4)
+    odd = disagreeing(rows)
+    setting |= size.as_dict() | {"gain": given.gain, "agreement_within": AGREE, "all_agree": not odd}
+    print(f"\nwritten: {save(given.out, 'pairwise', given.quick, setting=setting, rows=rows)}")
+    if odd:
+        raise SystemExit(f"Loss or gradient differ by more than {AGREE:g}: {', '.join(odd)}. The times compare nothing.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""The ODE-RNN: a recurrent unit whose hidden mean follows an ODE between observations.
+
+As the encoder of Latent-ODE it runs backwards in time. Time is cut as the reference implementation cuts it: one Euler
+step over a short gap, several over a gap of a fiftieth of the record's span or more. Both kinds of move, Euler steps and
+updates, are laid out on one sequence for each record, so a batch needs no common time axis.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from ..ode.fields import mlp
+from ..series import Series
+
+_PARTS = 50  # a gap of a fiftieth of the span is cut into several Euler steps
+_FIRST_GAP = 0.01  # the hop before the first row
+
+
+class Moves(NamedTuple):
+    """A record as one sequence: an Euler step of size `dt`, then an update with `row` where `update` is set."""
+
+    dt: Float[Array, " moves"]
+    row: Int[Array, " moves"]
+    update: Bool[Array, " moves"]
+
+
+def moves(times: Float[Array, " rows"], length: Int[Array, ""], backward: bool) -> Moves:
+    """Lay out the Euler steps and updates of one record, in the order in which they happen."""
+    rows = times.shape[0]
+    order = jnp.arange(rows)
+    if backward:
+        order = jnp.maximum(length - 1 - order, 0)
+    ordered = times[order]
+    real = jnp.arange(rows) < length
+    sign = -1.0 if backward else 1.0
+    gap = sign * jnp.diff(ordered, prepend=ordered[:1] - sign * _FIRST_GAP)
+    gap = jnp.where(real, gap, 0.0)
+    last = times[jnp.maximum(length - 1, 0)]
+    shortest = jnp.maximum((last - times[0]) / _PARTS, 1e-6)
+    points = jnp.maximum(2, jnp.floor(gap / shortest).astype(jnp.int32))
+    steps = jnp.where(real, jnp.where(gap < shortest, 1, points - 1), 0)
+    ends = jnp.cumsum(steps)
+    place = jnp.arange(rows + _PARTS)
+    which = jnp.minimum(jnp.searchsorted(ends, place, side="right"), rows - 1)
+    inside = place < ends[-1]
+    dt = jnp.where(inside, sign * gap[which] / jnp.maximum(steps[which], 1), 0.0)
+    return Moves(dt, order[which], inside & (place == ends[which] - 1))
+
+
+class GatedUpdate(eqx.Module):
+    """The Latent-ODE gated unit on a mean and a spread, fed with values and mask.
+
+    `u, r` gates and candidates from networks with one hidden tanh layer; the candidate has no tanh on its output.
+    What depends on the input row alone is computed for all rows at once by `project`.
+    """
+
+    gates_in: Float[Array, "hidden2 inputs"]
+    gates: eqx.nn.Linear
+    update_out: eqx.nn.Linear
+    reset_out: eqx.nn.Linear
+    candidate_in: Float[Array, "hidden inputs"]
+    candidate: eqx.nn.Linear
+    candidate_out: eqx.nn.Linear
+
+    def __init__(self, inputs: int, size: int, width: int = 50, *, key: PRNGKeyArray):
+        k = iter(jax.random.split(key, 7))
+
+        def weight(*shape):
+            return 0.1 * jax.random.normal(next(k), shape)
+
+        def linear(n_in, n_out):
+            layer = eqx.nn.Linear(n_in, n_out, key=next(k))
+            new = (0.1 * jax.random.normal(next(keys), layer.weight.shape), jnp.zeros(n_out))
+            return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)
+
+        keys = iter(jax.random.split(jax.random.fold_in(key, 1), 5))
+        self.gates_in = weight(2 * width, inputs)
+        self.candidate_in = weight(width, inputs)
+        self.gates = linear(2 * size, 2 * width)
+        self.update_out = linear(width, size)
+        self.reset_out = linear(width, size)
+        self.candidate = linear(2 * size, width)
+        self.candidate_out = linear(width, 2 * size)
+
+    def project(self, x: Float[Array, "rows inputs"]) -> tuple[Array, Array]:
+        return x @ self.gates_in.T, x @ self.candidate_in.T
+
+    def __call__(self, mean: Array, spread: Array, projected: tuple[Array, Array]) -> tuple[Array, Array]:
+        gates_x, candidate_x = projected
+        hidden = jnp.tanh(self.gates(jnp.concatenate([mean, spread])) + gates_x)
+        for_update, for_reset = jnp.split(hidden, 2)
+        u = jax.nn.sigmoid(self.update_out(for_update))
+        r = jax.nn.sigmoid(self.reset_out(for_reset))
+        both = jnp.concatenate([mean * r, spread * r])
+        new_mean, new_spread = jnp.split(self.candidate_out(jnp.tanh(self.candidate(both) + candidate_x)), 2)
+        mean = (1 - u) * new_mean + u * mean
+        spread = jnp.abs((1 - u) * jnp.abs(new_spread) + u * spread)
+        return mean, spread
+
+
+class ODERNN(eqx.Module):
+    """Mean and spread of a hidden state over one record; `__call__` gives them after the last move, joined.
+
+    `field(t, m)` moves the mean between observations.
+    """
+
+    field: Callable
+    unit: GatedUpdate
+    size: int = eqx.field(static=True)
+    backward: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        variables: int,
+        size: int = 40,
+        width: int = 50,
+        hidden: int = 4,
+        *,
+        backward: bool = True,
+        key: PRNGKeyArray,
+    ):
+        one, two = jax.random.split(key)
+        net = mlp(size, size, width, hidden, init="normal", key=one)
+        self.field = _Autonomous(net)
+        self.unit = GatedUpdate(2 * variables, size, width, key=two)
+        self.size = size
+        self.backward = backward
+
+    def __call__(self, series: Series) -> Float[Array, " both"]:
+        (mean, spread), _ = self.run(series)
+        return jnp.concatenate([mean, spread])
+
+    def run(self, series: Series) -> tuple[tuple[Array, Array], tuple[Array, Moves]]:
+        """The last state, and the mean after every move."""
+        laid = moves(series.times, series.length, self.backward)
+        x = jnp.concatenate([series.values, series.observed.astype(series.values.dtype)], axis=1)
+        gates_x, candidate_x = self.unit.project(x)
+        laid = laid._replace(update=laid.update & series.observed.any(axis=1)[laid.row])
+
+        def move(state, step: Moves):
+            mean, spread = state
+            mean = mean + step.dt * self.field(0.0, mean)
+            updated = self.unit(mean, spread, (gates_x[step.row], candidate_x[step.row]))
+            mean, spread = (jnp.where(step.update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
+            return (mean, spread), mean
+
+        zero = jnp.zeros(self.size, x.dtype)
+        last, means = lax.scan(move, (zero, zero), laid)
+        return last, (means, laid)
+
+
+class _Autonomous(eqx.Module):
+    net: eqx.nn.MLP
+
+    def __call__(self, t, h):
+        return self.net(h)

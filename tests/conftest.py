@@ -1,0 +1,15 @@
+"""Settings of all tests: double precision, no compilation cache between runs, a key."""
+
+import os
+
+import jax
+import pytest
+
+# A cache from an older run could hide that something no longer compiles. Name a folder in the variable to use one.
+os.environ.setdefault("ACENODE_COMPILATION_CACHE", "off")
+jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(0)

@@ -1,0 +1,139 @@
+"""`fit` against Algorithm 1 written out as a plain loop, with the same batches in the same order."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toy_task import Regression, build, pairs, split, visits
+
+from acenode.datasets.split import Split
+from acenode.train import Member, Recipe, fit
+
+MEMBER = Member(seed=3, learning_rate=0.03, penalty=0.3)
+OPTIMISERS = {"adam": optax.adam, "sgd": optax.sgd, "momentum": lambda rate: optax.sgd(rate, momentum=0.9)}
+DATA, SPLIT = pairs(24), split(16, 8)
+
+
+def prediction(p, x):
+    """The toy without the package: one Euler step of Equation 3 with pairwise attention."""
+    attended = lambda h, a: jnp.einsum("bij,bj->bi", jax.nn.softmax(a, axis=-1), h)  # noqa: E731
+    a = (x @ p["q"]).reshape(-1, 2, 2)
+    seen = attended(x, a)
+    h, a = x + jnp.tanh(seen @ p["f"].T), a + jnp.tanh(seen @ p["g"].T).reshape(-1, 2, 2)
+    return attended(h, a) @ p["head"] + 0.25
+
+
+def task_loss(p, x, y):
+    return jnp.mean((prediction(p, x) - y) ** 2)
+
+
+def attention_loss(p, x, y, penalty, order):
+    g = p["g"].ravel()
+    return task_loss(p, x, y) + penalty * (jnp.sum(jnp.abs(g)) if order == 1 else jnp.sqrt(g @ g))
+
+
+class Loop:
+    """Algorithm 1 in plain Python."""
+
+    def __init__(self, recipe: Recipe, member: Member):
+        self.recipe, self.member = recipe, member
+        model = build(jax.random.key(member.seed))
+        self.p = {"f": model.ode.f.w, "g": model.ode.g.w, "q": model.ode.initial.w, "head": model.head}
+        joint = recipe.algorithm == "joint"
+        self.names = (["f", "q", "head", "g"], []) if joint else (["f", "q", "head"], ["g"])
+        rate = lambda i: member.learning_rate * (recipe.schedule(i) if recipe.schedule else 1.0)  # noqa: E731
+        self.optimiser = OPTIMISERS[recipe.optimiser](rate)
+        self.states = [self.optimiser.init({n: self.p[n] for n in names}) for names in self.names]
+        order = 1 if recipe.norm == "l1" else 2
+        penalised = lambda p, x, y: attention_loss(p, x, y, member.penalty, order)  # noqa: E731
+        self.losses = [jax.jit(jax.value_and_grad(f)) for f in (penalised if joint else task_loss, penalised)]
+
+    def step(self, second: bool, rows) -> float:
+        names, recipe = self.names[second], self.recipe
+        value, slopes = self.losses[second](self.p, DATA.x[rows], DATA.y[rows])
+        slopes = {n: slopes[n] for n in names}
+        if recipe.clip is not None:
+            length = np.sqrt(sum(float((s**2).sum()) for s in slopes.values()))
+            slopes = {n: s * min(1.0, recipe.clip / length) for n, s in slopes.items()}
+        slopes = {n: s + recipe.weight_decay * self.p[n] for n, s in slopes.items()}
+        update, self.states[second] = self.optimiser.update(slopes, self.states[second])
+        self.p |= {n: self.p[n] + update[n] for n in names}
+        return float(value)
+
+    def run(self, main: np.ndarray, attention: np.ndarray):
+        """`main` and `attention`: which samples each step sees, (epochs, steps, samples)."""
+        recipe, best, told = self.recipe, (np.inf, -1, None), {"loss": [], "attention_loss": [], "mse": []}
+        for epoch in range(recipe.epochs):
+            first, second = [], []
+            if recipe.algorithm == "joint":
+                first = [self.step(False, rows) for rows in main[epoch]]
+            elif recipe.unit == "batch":
+                for rows in main[epoch]:
+                    first.append(self.step(False, rows))
+                    second.append(self.step(True, rows))
+            else:
+                first = [self.step(False, rows) for rows in main[epoch]]
+                second = [self.step(True, rows) for rows in attention[epoch]]
+            score = float(task_loss(self.p, DATA.x[SPLIT.validation], DATA.y[SPLIT.validation]))
+            if score < best[0]:
+                best = (score, epoch, dict(self.p))
+            told["loss"].append(np.mean(first))
+            told["attention_loss"].append(np.mean(second) if second else 0.0)
+            told["mse"].append(score)
+        return best, told
+
+
+CASES = {
+    "by batch, with all options": Recipe(
+        epochs=4,
+        batch_size=5,
+        optimiser="adam",
+        schedule=optax.cosine_decay_schedule(1.0, 14),
+        weight_decay=0.01,
+        clip=0.5,
+    ),
+    "by epoch": Recipe(epochs=3, batch_size=5, optimiser="sgd", unit="epoch", norm="l1", schedule=lambda i: 0.9**i),
+    "joint": Recipe(epochs=3, batch_size=8, optimiser="momentum", algorithm="joint", norm="l1"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fit_is_algorithm_1(case):
+    recipe = CASES[case]
+    main, attention = visits(recipe, 24, SPLIT, [Member(MEMBER.seed, learning_rate=1.0)])
+    seen = [v[0].reshape(recipe.epochs, -1, 24) for v in (main, attention)]
+    (score, epoch, p), told = Loop(recipe, MEMBER).run(*seen)
+    done = fit(build, Regression(), DATA, SPLIT, recipe, [MEMBER])
+    model = done.model()
+    assert done.best_epoch.tolist() == [epoch]
+    np.testing.assert_allclose(done.best_score, [score], rtol=1e-10)
+    ours = {"f": model.ode.f.w, "g": model.ode.g.w, "q": model.ode.initial.w, "head": model.head}
+    for name, value in p.items():
+        np.testing.assert_allclose(ours[name], value, atol=1e-10, err_msg=name)
+    np.testing.assert_allclose(done.history["validation_mse"][:, 0], told["mse"], rtol=1e-10)
+    if recipe.algorithm == "joint":  # the history tells L_h, without the penalty
+        assert not done.history["attention_loss"].any()
+    else:
+        np.testing.assert_allclose(done.history["loss"][:, 0], told["loss"], rtol=1e-10)
+        np.testing.assert_allclose(done.history["attention_loss"][:, 0], told["attention_loss"], rtol=1e-10)
+    assert done.notes == ()
+
+
+# --- which samples are seen -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", ["batch", "epoch"])
+def test_an_epoch_sees_each_training_sample_once_in_a_new_order(unit):
+    fold = Split(np.asarray([1, 2, 4, 7, 11, 13, 17, 18, 20, 22]), np.asarray([0, 3]), np.asarray([5, 6]))
+    recipe = Recipe(epochs=4, batch_size=3, unit=unit)
+    members = [Member(0, learning_rate=1.0), Member(1, learning_rate=1.0)]
+    main, attention = visits(recipe, 24, fold, members)
+    for seen in (main, attention):
+        assert seen.shape == (2, 12, 24) and (seen.sum(axis=2) == 3).all()
+        seen = seen.reshape(2, 4, 3, 24)
+        assert (seen.sum(axis=2) <= 1).all()  # no sample twice; one of ten is left over
+        assert not np.delete(seen, fold.train, axis=3).any()
+        assert len({x.tobytes() for x in seen.reshape(8, -1)}) == 8  # other orders in other epochs and members
+        assert (seen.sum(axis=(0, 1, 2))[fold.train] > 0).all()
+    assert np.array_equal(main, attention) == (unit == "batch")

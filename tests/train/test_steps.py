@@ -1,0 +1,253 @@
+"""One step of Algorithm 1: who moves, by which gradient."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toy_task import Field, Pairs, Regression, Toy, build, leaves, pairs, same
+
+from acenode.ode import CoEvolvingODE, Constant, Correlation, Pairwise
+from acenode.train import Recipe, groups
+from acenode.train.step import Clock, Rates, Tally, attention_step, main_step, start
+
+RATE = 0.125
+PENALTY = 0.5
+BATCH = jax.tree.map(jnp.asarray, pairs(8))
+
+
+def take(step, recipe, model, batch: Pairs = BATCH, penalty=PENALTY, rate=RATE, task=None):
+    # Not compiled as a whole: the small parts are shared by all tests here.
+    rates = Rates(jnp.asarray(rate), jnp.asarray(penalty))
+    clock = Clock(jnp.asarray(0), jnp.asarray(0))
+    task, key = task or Regression(), jax.random.key(0)
+    return step(recipe, task, model, start(recipe, model), batch, key, rates, clock, Tally.zero())
+
+
+def stepped(step, recipe, model, *args, **kwargs):
+    model, _, tally = take(step, recipe, model, *args, **kwargs)
+    return model, tally
+
+
+def moved(before, after) -> set[str]:
+    """The groups of which every array changed; a group that changed in parts only is an error."""
+    labels = jax.tree.leaves(eqx.filter(groups(before), jax.tree.map(eqx.is_array, before)))
+    changes: dict[str, set[bool]] = {}
+    for label, a, b in zip(labels, leaves(before), leaves(after), strict=True):
+        changes.setdefault(label, set()).add(not np.array_equal(a, b))
+    assert all(len(seen) == 1 for seen in changes.values()), changes
+    return {label for label, seen in changes.items() if seen == {True}}
+
+
+def gradient(model, penalty=0.0, order=2, batch: Pairs = BATCH):
+    """The plain gradient of L + penalty ||theta_g|| in all parameters, written out without the package's groups."""
+
+    def loss(moving):
+        whole = eqx.combine(moving, model)
+        g = jnp.ravel(whole.ode.g.w)
+        size = jnp.sum(jnp.abs(g)) if order == 1 else jnp.sqrt(jnp.sum(g * g))
+        return jnp.mean((whole(batch.x)[0] - batch.y) ** 2) + penalty * size
+
+    return eqx.filter_value_and_grad(loss)(eqx.filter(model, eqx.is_inexact_array))
+
+
+SGD = Recipe(optimiser="sgd")
+
+
+def test_each_step_moves_its_own_parameters_and_no_others():
+    model = build(jax.random.key(0))
+    assert moved(model, stepped(main_step, SGD, model)[0]) == {"main", "initial"}
+    assert moved(model, stepped(attention_step, SGD, model)[0]) == {"attention"}
+
+
+def test_initial_with_attention_moves_theta_q_in_the_second_step():
+    model, recipe = build(jax.random.key(0)), Recipe(optimiser="sgd", initial_with="attention")
+    assert moved(model, stepped(main_step, recipe, model)[0]) == {"main"}
+    assert moved(model, stepped(attention_step, recipe, model)[0]) == {"attention", "initial"}
+
+
+def test_a_joint_step_moves_all_but_constants_even_under_weight_decay():
+    model, recipe = build(jax.random.key(0)), Recipe(optimiser="sgd", algorithm="joint", weight_decay=0.5)
+    after, _ = stepped(main_step, recipe, model)
+    assert moved(model, after) == {"main", "initial", "attention"}
+    assert float(after.shift.array) == 0.25
+
+
+def test_the_main_step_follows_the_gradient_of_the_task_without_the_penalty():
+    model = build(jax.random.key(1))
+    value, slope = gradient(model)
+    after, tally = stepped(main_step, SGD, model)
+    for at in (lambda m: m.ode.f.w, lambda m: m.ode.initial.w, lambda m: m.head):
+        np.testing.assert_allclose(at(after), at(model) - RATE * at(slope), rtol=1e-12)
+    np.testing.assert_allclose(tally.loss, value, rtol=1e-12)
+    assert (tally.counted, tally.skipped, tally.failed, tally.attention_loss) == (1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("norm, order", [("l1", 1), ("l2", 2)])
+def test_the_attention_step_adds_lambda_times_the_plain_norm_of_theta_g(norm, order):
+    model = build(jax.random.key(1))
+    after, tally = stepped(attention_step, Recipe(optimiser="sgd", norm=norm), model)
+    task, slope = gradient(model)
+    g = np.asarray(model.ode.g.w)
+    by_numpy = np.sign(g) if order == 1 else g / np.linalg.norm(g)
+    expected = g - RATE * (np.asarray(slope.ode.g.w) + PENALTY * by_numpy)
+    np.testing.assert_allclose(after.ode.g.w, expected, rtol=1e-12)
+    np.testing.assert_allclose(tally.attention_loss, task + PENALTY * np.linalg.norm(g.ravel(), order), rtol=1e-12)
+
+
+def test_a_joint_step_follows_task_and_penalty_together():
+    model = build(jax.random.key(1))
+    after, tally = stepped(main_step, Recipe(optimiser="sgd", algorithm="joint", norm="l1"), model)
+    _, slope = gradient(model, PENALTY, 1)
+    for at in (lambda m: m.ode.f.w, lambda m: m.ode.g.w, lambda m: m.ode.initial.w, lambda m: m.head):
+        np.testing.assert_allclose(at(after), at(model) - RATE * at(slope), rtol=1e-12)
+    np.testing.assert_allclose(tally.loss, gradient(model)[0], rtol=1e-12)
+
+
+def test_a_large_lambda_shrinks_theta_g():
+    model = build(jax.random.key(2))
+    size = lambda m: float(jnp.linalg.norm(m.ode.g.w))  # noqa: E731
+    small, large = model, model
+    for _ in range(9):
+        small, _ = stepped(attention_step, SGD, small, penalty=0.0, rate=0.02)
+        large, _ = stepped(attention_step, SGD, large, penalty=10.0, rate=0.02)
+    assert size(large) < 0.25 * size(model) and size(small) > 0.5 * size(model)
+
+
+@pytest.mark.parametrize("algorithm", ["alternating", "joint"])
+def test_weight_decay_is_added_to_the_gradient_of_what_is_stepped(algorithm):
+    model, decay = build(jax.random.key(1)), 0.25
+    recipe = Recipe(optimiser="sgd", algorithm=algorithm, weight_decay=decay)
+    plain, _ = stepped(main_step, Recipe(optimiser="sgd", algorithm=algorithm), model)
+    decayed, _ = stepped(main_step, recipe, model)
+    for label, x, a, b in zip(*map(jax.tree.leaves, (groups(model), model, plain, decayed)), strict=True):
+        pulled = label in ("main", "initial") or (label == "attention" and algorithm == "joint")
+        if eqx.is_inexact_array(x):
+            np.testing.assert_allclose(b, a - RATE * decay * x * pulled, rtol=1e-12, atol=1e-15)
+
+
+def test_clip_bounds_the_gradient_of_each_step_over_all_its_parameters():
+    model, clip = build(jax.random.key(1)), 1e-3
+    recipe = Recipe(optimiser="sgd", clip=clip)
+    for step, wanted in ((main_step, ("main", "initial")), (attention_step, ("attention",))):
+        after, _ = stepped(step, recipe, model)
+        changes = [b - a for a, b in zip(leaves(model), leaves(after), strict=True)]
+        assert np.sqrt(sum((c**2).sum() for c in changes)) == pytest.approx(RATE * clip, rel=1e-9)
+        free, _ = stepped(step, SGD, model)
+        direction = np.concatenate([(b - a).ravel() for a, b in zip(leaves(model), leaves(free), strict=True)])
+        along = np.concatenate([c.ravel() for c in changes])
+        np.testing.assert_allclose(along / np.linalg.norm(along), direction / np.linalg.norm(direction), atol=1e-9)
+        assert moved(model, after) == {*wanted}
+    loose, _ = stepped(main_step, Recipe(optimiser="sgd", clip=1e6), model)
+    assert same(loose, stepped(main_step, SGD, model)[0])
+
+
+NAMED = {
+    "adam": optax.adam,
+    "adamax": optax.adamax,
+    "sgd": optax.sgd,
+    "momentum": lambda rate: optax.sgd(rate, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", [*NAMED, "custom"])
+def test_optimisers_by_name_and_of_ones_own(name):
+    transformation = Recipe(optimiser=optax.rmsprop(1.0) if name == "custom" else name).transformation()
+    judge = optax.rmsprop(RATE) if name == "custom" else NAMED[name](RATE)
+    x = y = jnp.asarray([1.0, -2.0])
+    state, judged = transformation.init(x), judge.init(y)
+    for i in range(3):
+        slope = jnp.asarray([0.3, -1.0]) * (i + 1)
+        update, state = transformation.update(slope, state, x)
+        x = x + RATE * update
+        update, judged = judge.update(slope, judged, y)
+        y = y + update
+    np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+def test_a_loss_that_is_not_finite_moves_nothing_and_is_counted():
+    model = build(jax.random.key(0))
+    bad = BATCH._replace(y=BATCH.y.at[3].set(1e200))
+    for step in (main_step, attention_step):
+        after, tally = stepped(step, Recipe(), model, bad)
+        assert same(after, model)
+        assert (tally.skipped, tally.counted, tally.loss, tally.attention_loss) == (1, 0, 0, 0)
+
+
+def test_a_finite_loss_with_a_gradient_that_is_not_moves_nothing():
+    model = build(jax.random.key(0))
+    # sqrt has a finite value and no finite slope at zero
+    model = eqx.tree_at(lambda m: m.ode.f, model, _Root(jnp.zeros(2)))
+    after, tally = stepped(main_step, SGD, model)
+    assert np.isfinite(Regression().loss(model, BATCH, None, 0)[0])
+    assert same(after, model) and tally.skipped == 1
+
+
+class _Root(eqx.Module):
+    w: jax.Array
+
+    def __call__(self, t, h):
+        return jnp.sqrt(self.w) * h
+
+
+def test_a_skipped_step_leaves_the_optimiser_alone():
+    model, recipe = build(jax.random.key(0)), Recipe()
+    bad = BATCH._replace(y=BATCH.y.at[3].set(1e200))
+    begin = start(recipe, model)
+    _, after, _ = take(main_step, recipe, model, bad)
+    assert same(begin, after)
+
+
+class _Still(eqx.Module):
+    """A field without parameters."""
+
+    def __call__(self, t, h):
+        return jnp.tanh(h)
+
+
+def test_a_group_without_parameters_is_no_error():
+    model = build(jax.random.key(0))
+    w = model.ode.g.w
+    ode = CoEvolvingODE(_Still(), Field(w, (2, 2)), Pairwise(), Correlation(2))
+    model = _Fixed(Toy(ode, Constant(model.head), model.shift))
+    assert "main" not in jax.tree.leaves(groups(model)) and "initial" not in jax.tree.leaves(groups(model))
+    assert same(stepped(main_step, Recipe(), model)[0], model)
+    assert moved(model, stepped(attention_step, Recipe(), model)[0]) == {"attention"}
+
+
+class _Fixed(eqx.Module):
+    """A toy with a head that is not trained."""
+
+    toy: Toy
+
+    def __call__(self, x):
+        return eqx.tree_at(lambda t: t.head, self.toy, self.toy.head.value)(x)
+
+
+class _Spy(Regression):
+    """Notes whether it is shown a model with its attention held."""
+
+    def __init__(self):
+        super().__init__()
+        object.__setattr__(self, "seen", [])
+
+    def loss(self, model, batch, key, epoch):
+        self.seen.append(model.ode.hold_attention)
+        return super().loss(model, batch, key, epoch)
+
+
+@pytest.mark.parametrize("form, held", [("paper", True), ("exact", False)])
+def test_the_papers_gradient_holds_a_of_t_constant_in_the_main_step_only(form, held):
+    model, recipe, task = build(jax.random.key(0)), Recipe(main_gradient=form), _Spy()
+    after, _, _ = take(main_step, recipe, model, task=task)
+    take(attention_step, recipe, model, task=task)
+    assert task.seen == [held, False] and not after.ode.hold_attention
+
+
+def test_the_papers_gradient_trains_theta_q_with_the_attention():
+    # where a(t) is held, theta_q has no gradient in the main step: it would never be trained
+    assert Recipe(main_gradient="paper").initial_with == "attention"
+    model, recipe = build(jax.random.key(0)), Recipe(optimiser="sgd", main_gradient="paper")
+    assert moved(model, take(main_step, recipe, model)[0]) == {"main"}
+    assert moved(model, take(attention_step, recipe, model)[0]) == {"attention", "initial"}
