@@ -19,7 +19,9 @@ PACKAGES = ("acenode", "jax", "jaxlib", "equinox", "diffrax", "numpy", "torch", 
 def arguments(description: str, name: str) -> argparse.ArgumentParser:
     """The options that all benchmarks share; `name` is the result file's unless `--out` says otherwise."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--out", default=name, help="name of the JSON file under benchmarks/results/ (default: %(default)s)")
+    parser.add_argument(
+        "--out", default=name, help="name of the JSON file under benchmarks/results/ (default: %(default)s)"
+    )
     parser.add_argument("--quick", action="store_true", help="few and small measurements: does it run at all?")
     return parser
 

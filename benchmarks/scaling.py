@@ -50,17 +50,16 @@ def solver_steps(step: Callable) -> dict:
 
 
 def report(name: str, found: dict) -> None:
-    rows, previous = [], None
-    for row in found["rows"]:
-        local = "" if previous is None else f"{slope(*zip_pairs(name, previous, row)):.2f}"
-        rows.append((row[name], f"{row['median_ms']:.2f}", f"{row['fastest_ms']:.2f}", row["steps"], local))
-        previous = row
-    show((TITLES[name], "median ms", "fastest ms", "solver steps", "local exponent"), rows)
+    """The table of one sweep; its local exponent is the one from the row before."""
+    rows = found["rows"]
+    sizes, medians = [row[name] for row in rows], [row["median_ms"] for row in rows]
+    local = [f"{slope(sizes[i - 1 : i + 1], medians[i - 1 : i + 1]):.2f}" for i in range(1, len(rows))]
+    table = [
+        (row[name], f"{row['median_ms']:.2f}", f"{row['fastest_ms']:.2f}", row["steps"], exponent)
+        for row, exponent in zip(rows, ["", *local], strict=True)
+    ]
+    show((TITLES[name], "median ms", "fastest ms", "solver steps", "local exponent"), table)
     print(f"exponent over all {found['slope']:.2f}, over the upper half {found['slope_upper_half']:.2f}\n")
-
-
-def zip_pairs(name: str, before: dict, after: dict) -> tuple[list, list]:
-    return [before[name], after[name]], [before["median_ms"], after["median_ms"]]
 
 
 def main() -> None:

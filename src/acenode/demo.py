@@ -20,7 +20,7 @@ from .models import FirstLook
 from .ode import CoEvolvingODE, Correlation, MLPField, NeuralODE, Pairwise, RowField, Solver
 from .series import Question, Series, forecast
 from .tasks import Forecast, Headed, RowHead
-from .train import Bar, Fit, Member, Recipe, evaluate, fit
+from .train import Bar, Fit, Member, Recipe, evaluate, fit, parameter_count
 
 UNTIL = 6.0
 CHANNELS = 2
@@ -148,7 +148,7 @@ def comparison(trained: Sequence[Trained]) -> tuple[list[str], list[list[str]], 
     rows = [
         [
             t.rival.name,
-            f"{parameters(t.fit.model()):,}",
+            f"{parameter_count(t.fit.model()):,}",
             f"{t.metrics['mse']:.3f}",
             f"{t.metrics['negll']:.3f}",
             f"{100 * t.metrics['coverage']:.0f} %",
@@ -160,14 +160,6 @@ def comparison(trained: Sequence[Trained]) -> tuple[list[str], list[list[str]], 
     ]
     best = int(np.argmin([t.metrics["negll"] for t in trained]))
     return columns, rows, best
-
-
-def parameters(model) -> int:
-    """How many numbers are trained."""
-    from .train.groups import belongs
-
-    trained = belongs(model, "main", "attention", "initial")
-    return sum(x.size for x, yes in zip(jax.tree.leaves(model), jax.tree.leaves(trained), strict=True) if yes)
 
 
 def verdict(trained: Sequence[Trained]) -> str:

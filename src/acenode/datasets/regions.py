@@ -55,14 +55,17 @@ def generate(
     seed: int = 0,
 ) -> Regions:
     """Make the data set: integrate finely, then look at random moments, at some regions only, with noise."""
-    if samples < 1 or regions < 2 or rows < 1 or not 0 <= missing < 1:
+    if samples < 1 or regions < 2 or rows < 1 or not 0 <= missing < 1 or not until > 0 or not noise >= 0:
         raise ValueError(
-            f"regions.generate(samples={samples}, regions={regions}, rows={rows}, missing={missing}): needs at least "
-            "one sample, two regions, one row, and missing in [0, 1)."
+            f"regions.generate(samples={samples}, regions={regions}, until={until}, rows={rows}, missing={missing}, "
+            f"noise={noise}): needs at least one sample, two regions, one row, missing in [0, 1), a positive until, "
+            "and a noise that is not negative."
         )
     random = np.random.default_rng(seed)
     step = 0.02
     grid = np.arange(0.0, until + step / 2, step)
+    if rows >= len(grid):
+        raise ValueError(f"regions.generate(until={until}, rows={rows}): there are only {len(grid) - 1} moments.")
     middle = influence(grid + step / 2, regions)
     w = influence(grid, regions)
     x = np.stack([random.normal(0.0, 1.0, (samples, regions)), np.zeros((samples, regions))], axis=-1)  # at rest

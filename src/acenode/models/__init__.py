@@ -3,4 +3,5 @@
 from .encoders import GRUEncoder as GRUEncoder
 from .first_look import FirstLook as FirstLook
 from .latent_ode import LatentODE as LatentODE
+from .ode_rnn import ODERNN as ODERNN
 from .trace import Trace as Trace

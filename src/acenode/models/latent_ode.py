@@ -8,6 +8,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..ode import CoEvolvingODE
@@ -34,7 +35,12 @@ class LatentODE(eqx.Module):
     start: float = eqx.field(static=True, default=0.0)
 
     def __call__(
-        self, series: Series, times: Float[Array, "batch queries"], key: PRNGKeyArray, *, attention: bool = False
+        self,
+        series: Series,
+        times: Float[Array | np.ndarray, "batch queries"],
+        key: PRNGKeyArray,
+        *,
+        attention: bool = False,
     ) -> Trace:
         mean, sd = self.posterior(series)
         if self.samples == 0:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..ode.fields import mlp
+from ..ode.fields import MLPField, normal_linear
 from ..series import Series
 
 _PARTS = 50  # a gap of a fiftieth of the span is cut into several Euler steps
@@ -69,23 +69,13 @@ class GatedUpdate(eqx.Module):
 
     def __init__(self, inputs: int, size: int, width: int = 50, *, key: PRNGKeyArray):
         k = iter(jax.random.split(key, 7))
-
-        def weight(*shape):
-            return 0.1 * jax.random.normal(next(k), shape)
-
-        def linear(n_in, n_out):
-            layer = eqx.nn.Linear(n_in, n_out, key=next(k))
-            new = (0.1 * jax.random.normal(next(keys), layer.weight.shape), jnp.zeros(n_out))
-            return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)
-
-        keys = iter(jax.random.split(jax.random.fold_in(key, 1), 5))
-        self.gates_in = weight(2 * width, inputs)
-        self.candidate_in = weight(width, inputs)
-        self.gates = linear(2 * size, 2 * width)
-        self.update_out = linear(width, size)
-        self.reset_out = linear(width, size)
-        self.candidate = linear(2 * size, width)
-        self.candidate_out = linear(width, 2 * size)
+        self.gates_in = 0.1 * jax.random.normal(next(k), (2 * width, inputs))
+        self.candidate_in = 0.1 * jax.random.normal(next(k), (width, inputs))
+        self.gates = normal_linear(2 * size, 2 * width, key=next(k))
+        self.update_out = normal_linear(width, size, key=next(k))
+        self.reset_out = normal_linear(width, size, key=next(k))
+        self.candidate = normal_linear(2 * size, width, key=next(k))
+        self.candidate_out = normal_linear(width, 2 * size, key=next(k))
 
     def project(self, x: Float[Array, "rows inputs"]) -> tuple[Array, Array]:
         return x @ self.gates_in.T, x @ self.candidate_in.T
@@ -125,8 +115,7 @@ class ODERNN(eqx.Module):
         key: PRNGKeyArray,
     ):
         one, two = jax.random.split(key)
-        net = mlp(size, size, width, hidden, init="normal", key=one)
-        self.field = _Autonomous(net)
+        self.field = MLPField(size, width, hidden, init="normal", key=one)
         self.unit = GatedUpdate(2 * variables, size, width, key=two)
         self.size = size
         self.backward = backward
@@ -144,7 +133,7 @@ class ODERNN(eqx.Module):
 
         def move(state, step: Moves):
             mean, spread = state
-            mean = mean + step.dt * self.field(0.0, mean)
+            mean = mean + step.dt * self.field(jnp.zeros(()), mean)
             updated = self.unit(mean, spread, (gates_x[step.row], candidate_x[step.row]))
             mean, spread = (jnp.where(step.update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
             return (mean, spread), mean
@@ -152,10 +141,3 @@ class ODERNN(eqx.Module):
         zero = jnp.zeros(self.size, x.dtype)
         last, means = lax.scan(move, (zero, zero), laid)
         return last, (means, laid)
-
-
-class _Autonomous(eqx.Module):
-    net: eqx.nn.MLP
-
-    def __call__(self, t, h):
-        return self.net(h)

@@ -36,6 +36,13 @@ def mlp(
     return eqx.tree_at(lambda n: [at(n).bias for at in layers], net, [jnp.zeros_like(at(net).bias) for at in layers])
 
 
+def normal_linear(size_in: int, size_out: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
+    """A linear layer with weights from N(0, 0.1^2) and zero biases."""
+    layer = eqx.nn.Linear(size_in, size_out, key=key)
+    new = (0.1 * jax.random.normal(key, layer.weight.shape), jnp.zeros(size_out))
+    return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)
+
+
 def scale_last(net: eqx.nn.MLP, factor: float) -> eqx.nn.MLP:
     """The same network with its last layer multiplied by `factor`."""
     where = lambda n: (n.layers[-1].weight, n.layers[-1].bias)  # noqa: E731

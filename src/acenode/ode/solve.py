@@ -167,9 +167,10 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
         kept = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), keep(solution.ys))
         stats = solution.stats
         counts = (stats["num_accepted_steps"], stats["num_rejected_steps"], jnp.asarray(-1), status)
-        return kept, Stats(*(jnp.asarray(c, jnp.int32) for c in counts))
+        return kept, tuple(jnp.asarray(c, jnp.int32) for c in counts)
 
-    return jax.vmap(one, axis_name=stepping.SAMPLES)(y0, times, args)
+    kept, counts = jax.vmap(one, axis_name=stepping.SAMPLES)(y0, times, args)
+    return kept, Stats(*counts)
 
 
 def _diffrax_method(name: str, tableau: Tableau):

@@ -19,7 +19,7 @@ import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from .tableau import Tableau
 
@@ -113,7 +113,7 @@ def _integrate_bwd(tape, grad_out, perturbed, vjp_arg, times, tableau, control, 
 # --- one step -------------------------------------------------------------------------------------------------
 
 
-def _per_sample(scalars: Float[Array, " batch"], like: Array) -> Array:
+def _per_sample(scalars: Shaped[Array, " batch"], like: Array) -> Array:
     return scalars.reshape(scalars.shape + (1,) * (like.ndim - 1))
 
 
@@ -266,7 +266,7 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
         lambda y: jnp.where(started.reshape(started.shape + (1,) * (y.ndim - 1)), y[:, None], 0.0), keep(y0)
     )
     finite = _finite((y0, slope))
-    status = jnp.where(finite, OK, NOT_FINITE)
+    status = jnp.where(finite, OK, NOT_FINITE).astype(jnp.int32)
     none = jnp.zeros(batch, jnp.int32)
     rows = control.max_steps if record else 0
     slots = control.checkpoints if record else 0

@@ -3,6 +3,11 @@
 from .cache import enable_compilation_cache as enable_compilation_cache
 from .checkpoint import CheckpointMismatch as CheckpointMismatch
 from .fit import Fit as Fit, evaluate as evaluate, fit as fit, take as take
-from .groups import groups as groups, hold_attention as hold_attention, remember as remember
+from .groups import (
+    groups as groups,
+    hold_attention as hold_attention,
+    parameter_count as parameter_count,
+    remember as remember,
+)
 from .progress import Bar as Bar, Progress as Progress, Quiet as Quiet
 from .recipe import Member as Member, Recipe as Recipe, members as members

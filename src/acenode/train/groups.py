@@ -54,6 +54,12 @@ def has_attention(model: PyTree) -> bool:
     return "attention" in jax.tree.leaves(groups(model))
 
 
+def parameter_count(model: PyTree) -> int:
+    """How many numbers are trained."""
+    trained = belongs(model, "main", "attention", "initial")
+    return sum(x.size for x, yes in zip(jax.tree.leaves(model), jax.tree.leaves(trained), strict=True) if yes)
+
+
 def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
     """`||theta||_1` or `||theta||_2` (not squared) of all arrays together."""
     leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf)]

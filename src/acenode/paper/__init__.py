@@ -1,0 +1,1 @@
+"""The paper's experiments: every row of a table as data."""

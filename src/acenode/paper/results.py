@@ -1,0 +1,78 @@
+"""One small JSON file a run: what was trained, how, on what, and what came out."""
+
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..train.checkpoint import write_atomically
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run. `metrics` are on test data, looked at once; `validation` chose the epoch."""
+
+    table: str
+    row: str
+    seed: int
+    metrics: Mapping[str, float]
+    validation: Mapping[str, float]
+    protocol: str
+    config: Mapping[str, object]
+    epochs: int
+    best_epoch: int
+    parameters: int
+    data: Mapping[str, str]
+    versions: Mapping[str, str]
+    device: str
+    seconds: float
+    history: Mapping[str, list[float]]
+    notes: tuple[str, ...] = ()
+
+
+def slug(words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
+def path_of(folder: Path, table: str, row: str, seed: int) -> Path:
+    return folder / table / f"{slug(row)}-seed{seed}.json"
+
+
+def save(folder: Path, result: Result) -> Path:
+    path = path_of(folder, result.table, result.row, result.seed)
+    text = json.dumps(asdict(result), indent=1, sort_keys=True)
+    write_atomically(path, _short_lists(text).encode() + b"\n")
+    return path
+
+
+def load(folder: Path) -> list[Result]:
+    """Every result below `folder`."""
+    return [Result(**json.loads(p.read_text())) for p in sorted(folder.glob("*/*.json"))]
+
+
+def _short_lists(text: str) -> str:
+    """Lists of numbers on one line each."""
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m.group(1)) + "]", text)
+
+
+def versions() -> dict[str, str]:
+    import diffrax
+    import equinox
+    import jax
+    import optax
+
+    from .. import __version__
+
+    return {
+        "acenode": __version__,
+        "python": platform.python_version(),
+        **{m.__name__: m.__version__ for m in (jax, equinox, diffrax, optax)},
+    }
+
+
+def device() -> str:
+    import jax
+
+    return str(jax.devices()[0].device_kind)

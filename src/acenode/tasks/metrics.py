@@ -1,0 +1,45 @@
+"""Metrics that need all samples at once, as array programs."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def roc_auc(
+    score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """Area under the receiver operating characteristic: the chance that a positive scores above a negative.
+
+    Ties count half. Samples of weight 0 do not count. 0.5 where one of the classes is absent.
+    """
+    order = jnp.argsort(score)
+    s, positive = score[order], (label * weight)[order]
+    negative = ((1 - label) * weight)[order]
+    below = jnp.cumsum(negative)
+    # Negatives strictly below a score, and up to it: equal scores share both.
+    left = jnp.searchsorted(s, s, side="left")
+    right = jnp.searchsorted(s, s, side="right")
+    padded = jnp.concatenate([jnp.zeros(1, below.dtype), below])
+    wins = 0.5 * (padded[left] + padded[right])
+    pairs = positive.sum() * negative.sum()
+    return jnp.where(pairs > 0, jnp.sum(positive * wins) / jnp.maximum(pairs, 1), 0.5)
+
+
+def average_precision(
+    score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]
+) -> Float[Array, ""]:
+    """Area under the precision-recall curve, as the mean precision at every positive. Equal scores share a threshold."""
+    order = jnp.argsort(-score)
+    s, positive, counted = -score[order], (label * weight)[order], weight[order]
+    up_to = jnp.searchsorted(s, s, side="right") - 1
+    precision = jnp.cumsum(positive)[up_to] / jnp.maximum(jnp.cumsum(counted)[up_to], 1)
+    return jnp.sum(precision * positive) / jnp.maximum(positive.sum(), 1)
+
+
+def calibration_error(
+    probability: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"], bins: int = 10
+) -> Float[Array, ""]:
+    """Mean distance between predicted probability and observed frequency over equal bins of probability."""
+    place = jnp.clip((probability * bins).astype(int), 0, bins - 1)
+    member = (place[:, None] == jnp.arange(bins)) * weight[:, None]
+    gap = jnp.abs(member.T @ probability - member.T @ label)
+    return gap.sum() / jnp.maximum(weight.sum(), 1)

@@ -1,0 +1,60 @@
+"""A forecast trained for real, small: single precision data, a co-evolving ODE, a statistic remembered for evaluation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from acenode.datasets import regions
+from acenode.datasets.split import random_split
+from acenode.models import GRUEncoder, LatentODE
+from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, correlation
+from acenode.series import forecast
+from acenode.tasks import Forecast, GaussianHead, Headed
+from acenode.train import Fit, Member, Recipe, evaluate, fit, groups
+
+REGIONS, LATENT = 3, 3
+DATA = forecast(regions.generate(samples=16, regions=REGIONS, until=1.0, rows=6).series, 0.6)
+SPLIT = random_split(16, (0.5, 0.25, 0.25), seed=0)
+TASK = Forecast()
+
+
+def build(key) -> Headed:
+    keys = jax.random.split(key, 5)
+    g = MLPField(LATENT, 4, 1, out=(LATENT, LATENT), key=keys[1])
+    solver = Solver("euler", step=0.5, max_steps=4, checkpoints=4)
+    ode = CoEvolvingODE(MLPField(LATENT, 4, 1, key=keys[0]), g, Pairwise(), Correlation(LATENT), solver)
+    latent = LatentODE(
+        GRUEncoder(REGIONS, 4, key=keys[2]), eqx.nn.Linear(4, 2 * LATENT, key=keys[3]), ode, (LATENT,), samples=0
+    )
+    return Headed(latent, GaussianHead(LATENT, REGIONS, 4, key=keys[4]))
+
+
+@pytest.fixture(scope="module")
+def done() -> Fit:
+    recipe = Recipe(epochs=8, batch_size=4, eval_batch=3)
+    return fit(build, TASK, DATA, SPLIT, recipe, [Member(0, learning_rate=0.02), Member(1, learning_rate=0.02)])
+
+
+def test_training_helps(done):
+    score = done.history["validation_negll"]
+    assert score.shape == (8, 2) and np.isfinite(score).all()
+    assert (done.best_score < score[0]).all() and (done.history["loss"][-1] < done.history["loss"][0]).all()
+    assert (done.history["attention_loss"] != 0).all() and done.notes == ()
+    assert (done.history["nfe"] > 0).all() and not done.history["failed"].any()
+
+
+def test_the_best_models_have_the_best_scores(done):
+    found = evaluate(done.models, TASK, DATA, SPLIT.validation)
+    np.testing.assert_allclose(found["negll"], done.best_score, rtol=1e-6)
+    assert done.models.model.ode.inference  # in the mode in which a prediction stands alone
+
+
+def test_the_reference_of_the_attention_is_measured_on_training_samples(done):
+    model = done.model(1)
+    known = jax.tree.map(lambda x: jnp.asarray(x[SPLIT.train]), DATA.known)
+    h0, _ = model.model.posterior(known)
+    reference = model.model.ode.initial.reference
+    np.testing.assert_allclose(reference.value, correlation(h0), atol=1e-6)
+    assert not np.allclose(reference.value, np.eye(LATENT)) and groups(reference).array == "constant"

@@ -1,0 +1,161 @@
+"""Checkpoints: whole or not there, readable without running code, and of this run or refused."""
+
+import json
+import os
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from toy_task import Place, Walk, place, same, split
+
+from acenode.train import CheckpointMismatch, Member, Recipe, fit
+from acenode.train.checkpoint import load_arrays, load_head, save_arrays, write_atomically
+
+TREE = {"a": jnp.arange(3.0), "b": [jnp.asarray(7, jnp.int32), "a word", None], "c": jnp.asarray([[True], [False]])}
+
+
+def test_arrays_come_back_as_they_were(tmp_path):
+    path = tmp_path / "new folder" / "run"
+    save_arrays(path, TREE, {"epochs": 3, "history": {"loss": [[1.5, float("nan")]]}})
+    empty = jax.tree.map(lambda x: jnp.zeros_like(x) if isinstance(x, jax.Array) else x, TREE)
+    back = load_arrays(path, empty)
+    assert jax.tree.structure(back) == jax.tree.structure(TREE) and back["b"][1] == "a word"
+    assert same(back, TREE) and back["b"][0].shape == () and back["b"][0].dtype == jnp.int32
+    head = load_head(path)
+    assert head["epochs"] == 3 and np.isnan(head["history"]["loss"][0][1])
+
+
+def test_a_checkpoint_is_plain_data(tmp_path):
+    save_arrays(tmp_path / "run", TREE, {"epochs": 3})
+    content = (tmp_path / "run").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    head = json.loads(content[8 : 8 + size])
+    assert json.loads(head.pop("__metadata__")["head"]) == {"epochs": 3}
+    assert {name: entry["dtype"] for name, entry in head.items()} == {"00000": "F64", "00001": "I32", "00002": "BOOL"}
+    assert len(content) - 8 - size == 3 * 8 + 4 + 2  # numbers, and nothing else
+
+
+@pytest.mark.parametrize(
+    "like, message",
+    [
+        ({"a": jnp.zeros(3)}, "holds 3 arrays; this run has 1"),
+        ({**TREE, "a": jnp.zeros(4)}, r"array 0 is float64\(3,\); this run has float64\(4,\)"),
+        ({**TREE, "a": jnp.zeros(3, jnp.float32)}, r"array 0 is float64.*float32"),
+    ],
+)
+def test_arrays_of_another_shape_are_refused(tmp_path, like, message):
+    save_arrays(tmp_path / "run", TREE, {})
+    with pytest.raises(CheckpointMismatch, match=message):
+        load_arrays(tmp_path / "run", like)
+
+
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_write_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch, moment):
+    path = tmp_path / "run"
+    write_atomically(path, b"old")
+
+    def full(*args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, moment, full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["run"]
+
+
+# --- going on from one ----------------------------------------------------------------------------------------
+
+DATA, SPLIT = np.arange(6.0), split(4, 2)
+RECIPE = Recipe(epochs=2, batch_size=2, optimiser="adam")
+MEMBERS = (Member(0, learning_rate=1.0), Member(1, learning_rate=0.5))
+
+
+def run(path=None, *, build=place, task=Walk(), data=DATA, splits=SPLIT, recipe=RECIPE, members=MEMBERS):  # noqa: B008
+    return fit(build, task, data, splits, recipe, members, checkpoint=path)
+
+
+def single(key) -> Place:
+    """In single precision: also its score is, whatever the default precision."""
+    return Place(jnp.zeros((), jnp.float32))
+
+
+@pytest.mark.parametrize("build", [place, single])
+def test_more_epochs_go_on_from_the_old_checkpoint(tmp_path, build):
+    path = tmp_path / "run"
+    short = run(path, build=build)
+    assert load_head(path)["epochs"] == 2 and short.history["loss"].shape == (2, 2)
+    longer = replace(RECIPE, epochs=5)
+    resumed, whole = run(path, build=build, recipe=longer), run(build=build, recipe=longer)
+    assert same(resumed.models, whole.models)
+    assert resumed.best_epoch.tolist() == whole.best_epoch.tolist()
+    for name, values in whole.history.items():
+        np.testing.assert_array_equal(resumed.history[name], values)
+    again = run(path, build=build, recipe=longer)  # nothing left to do
+    assert same(again.models, whole.models) and again.history["loss"].shape == (5, 2)
+    assert again.seconds > resumed.seconds > short.seconds
+
+
+def test_a_checkpoint_is_written_after_every_epoch_in_a_folder_made_for_it(tmp_path):
+    path = tmp_path / "deep" / "er" / "run"
+    seen = []
+
+    class Looking:
+        def start(self, *args): ...
+
+        def epoch(self, epoch, record, samples):
+            seen.append((epoch, load_head(path)["epochs"]))
+
+        def stop(self): ...
+
+    fit(place, Walk(), DATA, SPLIT, replace(RECIPE, epochs=3), MEMBERS, checkpoint=str(path), progress=Looking())
+    assert seen == [(0, 1), (1, 2), (2, 3)] and os.listdir(path.parent) == ["run"]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    run(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": DATA + 1},
+        {"data": DATA.astype(np.float32)},
+        {"splits": split(3, 3)},
+        {"members": (MEMBERS[0], Member(1, learning_rate=0.25))},
+        {"members": MEMBERS[:1]},
+        {"members": (MEMBERS[0], Member(2, learning_rate=0.5))},
+        {"recipe": replace(RECIPE, batch_size=1)},
+        {"recipe": replace(RECIPE, norm="l1")},
+        {"recipe": replace(RECIPE, optimiser="sgd")},
+        {"recipe": replace(RECIPE, optimiser="adamax")},  # its state looks like adam's
+        {"recipe": replace(RECIPE, optimiser=optax.sgd(1.0, momentum=0.9))},
+        {"build": lambda key: [place(key), place(key)], "task": None},
+        {"build": single},
+    ],
+    ids=lambda other: ", ".join(other),
+)
+def test_the_checkpoint_of_another_run_is_refused(written, other):
+    class Two(Walk):
+        def loss(self, model, batch, key, epoch):
+            return super().loss(model[0], batch, key, epoch)
+
+    if "task" in other:
+        other = {**other, "task": Two()}
+    before = written.read_bytes()
+    with pytest.raises(CheckpointMismatch, match=r"another run.*checkpoint"):
+        run(written, **other)
+    assert written.read_bytes() == before
+
+
+def test_what_a_killed_write_left_behind_does_not_matter(written, tmp_path):
+    path = tmp_path / "run"
+    path.write_bytes(written.read_bytes())
+    (tmp_path / ".run.12345.part").write_bytes(written.read_bytes()[:100])
+    longer = replace(RECIPE, epochs=3)
+    assert same(run(path, recipe=longer).models, run(recipe=longer).models)

@@ -1,0 +1,144 @@
+"""Validation every epoch, the best parameters, stopping early, the history, evaluation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toy_task import Place, Regression, Walk, build, leaves, pairs, place, split
+
+from acenode.datasets.split import Split
+from acenode.train import Member, Recipe, evaluate, fit, take
+
+DATA, SPLIT = np.arange(6.0), split(4, 2)
+WALK = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
+
+
+@pytest.mark.parametrize("monitor, better", [("distance", "lower"), ("nearness", "higher")])
+def test_the_parameters_of_the_best_validation_epoch_are_returned(monitor, better):
+    done = fit(place, Walk(3.0, monitor, better), DATA, SPLIT, WALK, [Member(learning_rate=1.0)])
+    assert done.history["validation_distance"][:, 0].tolist() == [2, 1, 0, 1, 2, 3]
+    assert done.history["validation_nearness"][:, 0].tolist() == [-2, -1, 0, -1, -2, -3]
+    assert done.best_epoch.tolist() == [2] and done.best_score.tolist() == [0]
+    assert float(done.model().at) == 3.0
+
+
+def test_without_patience_all_epochs_are_run_and_told():
+    members = [Member(learning_rate=rate) for rate in (1.0, 0.5, 0.25)]
+    done = fit(place, Walk(), DATA, SPLIT, WALK, members)
+    assert {name: values.shape for name, values in done.history.items()} == dict.fromkeys(
+        ("loss", "attention_loss", "nfe", "skipped", "failed", "validation_distance", "validation_nearness"), (6, 3)
+    )
+    assert done.best_epoch.tolist() == [2, 5, 5]
+    assert [float(done.model(k).at) for k in range(3)] == [3.0, 3.0, 1.5]
+    assert done.models.at.shape == (3,) and done.seconds > 0 and done.notes == ()
+    # the loss of an epoch is the mean over its steps, before each; there is no attention to train
+    np.testing.assert_allclose(done.history["loss"][:, 1], -0.5 * np.arange(6))
+    assert not done.history["attention_loss"].any()
+
+
+def test_patience_stops_each_member_on_its_own():
+    recipe = Recipe(epochs=20, batch_size=4, optimiser="sgd", patience=2)
+    members = [Member(learning_rate=rate) for rate in (1.0, 0.5)]
+    done = fit(place, Walk(), DATA, SPLIT, recipe, members)
+    distance = done.history["validation_distance"]
+    assert distance.shape == (8, 2)  # the best epochs are 2 and 5; two more each
+    assert distance[:5, 0].tolist() == [2, 1, 0, 1, 2] and distance[:, 1].tolist() == [2.5, 2, 1.5, 1, 0.5, 0, 0.5, 1]
+    assert np.isnan(distance[5:, 0]).all() and not done.history["skipped"][5:, 0].any()  # nothing is told after it
+    assert done.best_epoch.tolist() == [2, 5] and done.models.at.tolist() == [3, 3]
+    assert done.best_score.tolist() == [0, 0]
+
+
+def test_scores_that_are_not_numbers_are_never_the_best():
+    recipe = Recipe(epochs=20, batch_size=4, optimiser="sgd", patience=3)
+    done = fit(place, Walk(goal=np.nan), DATA, SPLIT, recipe)
+    assert len(done.history["loss"]) == 3 and done.best_epoch.tolist() == [-1]
+    assert float(done.model().at) == 0  # what it started with
+
+
+class Noting:
+    """A progress that remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def start(self, recipe, members, task, first_epoch):
+        self.told.append(("start", recipe.epochs, len(members), task.monitor, first_epoch))
+
+    def epoch(self, epoch, record, samples):
+        self.told.append(("epoch", epoch, float(record["validation_distance"][0]), samples))
+
+    def stop(self):
+        self.told.append("stop")
+
+
+def test_progress_is_told_the_start_every_epoch_and_the_stop():
+    note = Noting()
+    fit(place, Walk(), DATA, SPLIT, Recipe(epochs=2, batch_size=50, optimiser="sgd"), progress=note)
+    near = pytest.approx([2.999, 2.998])
+    assert note.told[0] == ("start", 2, 1, "distance", 0) and note.told[-1] == "stop"
+    assert [t[1] for t in note.told[1:-1]] == [0, 1] and [t[2] for t in note.told[1:-1]] == near
+    assert [t[3] for t in note.told[1:-1]] == [4, 4]  # a batch is no larger than what there is to train on
+
+
+def test_progress_is_stopped_when_training_breaks_off():
+    note = Noting()
+
+    def broken(*told):
+        raise KeyboardInterrupt
+
+    note.epoch = broken
+    with pytest.raises(KeyboardInterrupt):
+        fit(place, Walk(), DATA, SPLIT, WALK, [Member(learning_rate=1.0)], progress=note)
+    assert note.told[-1] == "stop"
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
+
+
+def test_evaluate_gives_the_metrics_over_the_whole_set_whatever_the_parts():
+    data = pairs(24)
+    models = [build(jax.random.key(seed)) for seed in (0, 1)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x) if eqx.is_array(x[0]) else x[0], *models)
+    rows = [np.asarray([5, 3, 17, 1, 22, 8, 23]), np.asarray([2, 0, 11])]
+    errors = [np.asarray(m(data.x[i])[0]) - data.y[i] for m, i in zip(models, rows, strict=True)]
+    for part in (256, 3):
+        found = evaluate(stacked, Regression(), data, rows, eval_batch=part)
+        np.testing.assert_allclose(found["mse"], [np.mean(e**2) for e in errors], rtol=1e-12)
+        np.testing.assert_allclose(found["worst"], [np.abs(e).max() for e in errors], rtol=1e-12)
+    together = evaluate(stacked, Regression(), data, rows[0], eval_batch=4)
+    np.testing.assert_allclose(together["mse"][0], found["mse"][0], rtol=1e-12)
+    one = evaluate(jax.tree.map(lambda x: x[1:] if eqx.is_array(x) else x, stacked), Regression(), data, rows[1])
+    np.testing.assert_allclose(one["mse"], found["mse"][1:], rtol=1e-12)
+    for a, b in zip(leaves(take(stacked, 1)), leaves(models[1]), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([], r"evaluate\(indices=...\) is empty"),
+        ([3, 24], r"evaluate\(indices=...\) points to sample 24; there are 24"),
+        ([-1, 2], r"evaluate\(indices=...\) points to sample -1"),
+        (np.ones(24, bool), r"evaluate\(indices=...\) has dtype bool"),
+        ([[1, 2], [3], [4]], r"evaluate\(indices=...\): 3 arrays of indices for 2 members"),
+    ],
+)
+def test_evaluate_refuses_rows_that_are_not_there(rows, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(Place(jnp.zeros(2)), Walk(), np.arange(24.0), rows)
+
+
+def test_validation_is_weighted_by_samples_also_where_folds_differ_in_size():
+    """The shorter validation part is filled up; what fills it must not count."""
+    data = pairs(24)
+    folds = [
+        Split(np.arange(8), np.asarray([8, 9, 10, 11, 12]), np.arange(0)),
+        Split(np.arange(8, 16), np.asarray([0, 1]), np.arange(0)),
+    ]
+    recipe = Recipe(epochs=1, batch_size=8, optimiser="sgd", algorithm="joint", eval_batch=2)
+    members = [Member(0, fold=0), Member(1, fold=1)]
+    done = fit(build, Regression(), data, folds, recipe, members)
+    judged = evaluate(done.models, Regression(), data, [f.validation for f in folds])
+    np.testing.assert_allclose(done.best_score, judged["mse"], rtol=1e-12)
+    np.testing.assert_allclose(done.history["validation_worst"][0], judged["worst"], rtol=1e-12)
