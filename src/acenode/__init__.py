@@ -23,6 +23,7 @@ _ROOMS = {
         "GRULinear",
         "GRURows",
         "Identity",
+        "Leaky",
         "MLPField",
         "NeuralODE",
         "Pairwise",

@@ -111,7 +111,7 @@ def test_a_state_may_have_any_shape():
 
     latent = LatentODE(first, lambda v: jnp.concatenate([v, v]), NeuralODE(Turn(), SOLVER), (2, 2), samples=0)
     batch = example()
-    trace = latent(jax.tree.map(jnp.asarray, batch), TIMES, KEY)
+    trace = answer(latent, batch)
     begin = np.concatenate([batch.values[:, 0], 2 * batch.values[:, 0]], axis=1).reshape(3, 2, 2)
     turned = np.stack([begin[..., 0] * np.cos(2.0) + begin[..., 1] * np.sin(2.0)], axis=-1)
     np.testing.assert_allclose(trace.states[0, 2, 2, :, :1], turned[2], atol=1e-3)

@@ -1,5 +1,7 @@
 """Small co-evolving systems that the tests of this folder share, and one compiled way to solve any of them."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -35,18 +37,15 @@ def still(t, h):
 
 
 class Wave(eqx.Module):
-    """`tanh(W h + b sin(t))`: smooth, bounded, timed, with parameters, and cheap to compile."""
+    """`tanh(W h + b sin(3 t))`: smooth, bounded, timed, with parameters, and cheap to compile."""
 
     weight: Array
     bias: Array
     out: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, size: int, out: tuple[int, ...], *, key):
-        count = 1
-        for n in out:
-            count *= n
-        self.weight = jax.random.normal(key, (count, size))
-        self.bias = jnp.linspace(-1.0, 1.0, count)
+    def __init__(self, size: int, out: tuple[int, ...], seed: int = 0):
+        self.weight = noise(math.prod(out), size, seed=seed)
+        self.bias = jnp.asarray(np.linspace(-1.0, 1.0, math.prod(out)))
         self.out = out
 
     def __call__(self, t, h):
@@ -59,24 +58,20 @@ class FromState(eqx.Module):
     weight: Array
     out: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, size: int, out: tuple[int, ...], *, key):
-        count = 1
-        for n in out:
-            count *= n
-        self.weight = jax.random.normal(key, (count, size))
+    def __init__(self, size: int, out: tuple[int, ...], seed: int = 0):
+        self.weight = noise(math.prod(out), size, seed=seed)
         self.out = out
 
     def __call__(self, h0):
         return jnp.sin(h0 @ self.weight.T).reshape(-1, *self.out)
 
 
-def coevolving(attention, size: int, solver: Solver, *, key, **options) -> CoEvolvingODE:
+def coevolving(attention, size: int, solver: Solver, seed: int = 0, **options) -> CoEvolvingODE:
     """f, g and q all with parameters, on a vector of `size` dimensions. `options` go to `CoEvolvingODE`."""
-    one, two, three = jax.random.split(key, 3)
     shape = attention.shape((size,))
-    g = None if options.get("evolution") in ("frozen", "fixed") else Wave(size, shape, key=two)
-    initial = options.pop("initial", FromState(size, shape, key=three))
-    return CoEvolvingODE(Wave(size, (size,), key=one), g, attention, initial, solver, **options)
+    g = None if options.get("evolution") in ("frozen", "fixed") else Wave(size, shape, 3 * seed + 1)
+    initial = options.pop("initial", FromState(size, shape, 3 * seed + 2))
+    return CoEvolvingODE(Wave(size, (size,), 3 * seed), g, attention, initial, solver, **options)
 
 
 def leaves_equal(one, two) -> bool:

@@ -93,10 +93,10 @@ def test_a_field_that_sees_the_attention_relaxes_it():
 
 
 @pytest.mark.parametrize("attention", [Pairwise(), Elementwise()], ids=["pairwise", "elementwise"])
-def test_against_an_independent_integrator(attention, key):
+def test_against_an_independent_integrator(attention):
     """A nonlinear, timed system, with Equation 4 or 5 written as loops and solved by another library."""
     size = 3
-    ode = coevolving(attention, size, tight, key=key)
+    ode = coevolving(attention, size, tight)
     h0 = jnp.array([[1.0, -0.5, 0.25], [0.1, 0.9, -2.0]])
     times = jnp.array([0.5, 0.9, 1.7, 2.5])
     path = solve(ode, h0, times)
@@ -122,8 +122,8 @@ def test_against_an_independent_integrator(attention, key):
         np.testing.assert_allclose(path.a[k].reshape(len(times), -1), known[:, size:], **exact)
 
 
-def test_leaving_the_attention_out_changes_nothing_else(key):
-    ode = coevolving(Pairwise(), 2, Solver(), key=key)
+def test_leaving_the_attention_out_changes_nothing_else():
+    ode = coevolving(Pairwise(), 2, Solver())
     h0, times = jnp.array([[1.0, -0.5]]), jnp.array([0.0, 0.6, 1.0])
     full = solve(ode, h0, times)
     lean = jax.jit(lambda h0: ode(h0, times, attention=False))(h0)

@@ -35,9 +35,9 @@ def test_every_sample_has_its_own_times(solver):
         np.testing.assert_array_equal(path.stats.steps, [100, 75, 0, 113])
 
 
-def test_one_time_is_the_first_state(key):
+def test_one_time_is_the_first_state():
     h0 = jnp.array([[1.0, -1.0]])
-    ode = coevolving(Pairwise(), 2, Solver(), key=key)
+    ode = coevolving(Pairwise(), 2, Solver())
     path = ode(h0, jnp.array([0.7]))
     np.testing.assert_array_equal(path.h, h0[:, None])
     np.testing.assert_array_equal(path.a, ode.initial(h0)[:, None])
@@ -48,8 +48,8 @@ def test_one_time_is_the_first_state(key):
     assert path.stats.evaluations == path.stats.status == 0
 
 
-def test_one_time_has_a_gradient(key):
-    ode = coevolving(Pairwise(), 2, Solver(), key=key)
+def test_one_time_has_a_gradient():
+    ode = coevolving(Pairwise(), 2, Solver())
     g = jax.grad(lambda h0: ode(h0, jnp.array([0.7])).h.sum())(jnp.ones((1, 2)))
     np.testing.assert_array_equal(g, 1.0)
 
@@ -85,5 +85,5 @@ def test_integer_times_and_images():
     path = solve(NeuralODE(decay), h0, jnp.arange(3))
     assert path.h.shape == (2, 3, 3, 4, 4) and path.times.dtype == h0.dtype
     np.testing.assert_allclose(path.h[1, :, 2, 1, 3], np.exp(-np.arange(3.0)), rtol=1e-3)
-    zoomed = coevolving(Elementwise(), 3, Solver(), key=jax.random.key(1))
+    zoomed = coevolving(Elementwise(), 3, Solver())
     assert solve(zoomed, jnp.ones((2, 3)), jnp.arange(3)).a.shape == (2, 3, 3)

@@ -200,6 +200,11 @@ class Narrow(eqx.Module):
         return jnp.concatenate([vector, jnp.zeros_like(vector)])
 
 
+@eqx.filter_jit
+def slope(model, batch):
+    return eqx.filter_value_and_grad(lambda m: Forecast().loss(m, batch, jax.random.key(0), 0), has_aux=True)(model)
+
+
 @pytest.mark.parametrize("size", [1e90, 1e3, 30.0])  # fails in the first step, or gets some way before
 def test_a_solve_that_runs_away_leaves_the_gradient_of_the_others_alone(size):
     head = Doubled()
@@ -214,10 +219,6 @@ def test_a_solve_that_runs_away_leaves_the_gradient_of_the_others_alone(size):
         mask = np.ones((3, 3, 2), bool)
         mask[2] = observed
         return jax.tree.map(jnp.asarray, Question(known, times, np.full((3, 3, 2), 0.1), mask, mask))
-
-    @eqx.filter_jit
-    def slope(model, batch):
-        return eqx.filter_value_and_grad(lambda m: Forecast().loss(m, batch, jax.random.key(0), 0), has_aux=True)(model)
 
     (value, report), gradient = slope(model, ask(size, True))
     (expected, whole), right = slope(model, ask(0.1, False))
@@ -240,12 +241,16 @@ class Doubled(eqx.Module):
 # --- heads ----------------------------------------------------------------------------------------------------
 
 
+@eqx.filter_jit
+def read(kind, sizes, state, key):
+    return kind(*sizes, key=key)(state)
+
+
 def test_heads_give_mean_and_log_variance_of_every_variable(key):
-    mean, log_variance = GaussianHead(5, 3, key=key)(jnp.ones(5))
+    mean, log_variance = read(GaussianHead, (5, 3), jnp.ones(5), key)
     assert mean.shape == log_variance.shape == (3,) and not np.allclose(mean, log_variance)
     rows = jnp.asarray([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
-    head = RowHead(2, key=key)
-    mean, log_variance = head(rows)
+    mean, log_variance = read(RowHead, (2,), rows, key)
     assert mean.shape == log_variance.shape == (3,)
     assert mean[0] == mean[2] and mean[0] != mean[1]  # row i alone gives variable i
-    np.testing.assert_allclose(head(rows.at[1].set(9.0))[0][0], mean[0], rtol=1e-14)
+    np.testing.assert_allclose(read(RowHead, (2,), rows.at[1].set(9.0), key)[0][0], mean[0], rtol=1e-14)

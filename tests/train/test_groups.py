@@ -10,6 +10,7 @@ import pytest
 from toy_task import Field, First, Toy, build, leaves, same
 
 from acenode.ode import CoEvolvingODE, Constant, Correlation, Elementwise, Identity, Pairwise, Solver
+from acenode.ode.coevolve import _Remembered
 from acenode.train import groups, hold_attention, remember
 from acenode.train.groups import belongs, has_attention, norm, remembers
 
@@ -76,13 +77,15 @@ def test_nothing_is_left_out_and_nothing_is_there_twice():
 def test_a_reference_inside_q_is_constant_and_not_theta_q():
     model = CoEvolvingODE(Field(jnp.ones(2), (2,)), Field(jnp.ones(2), (2, 2)), Pairwise(), Correlation(2), FIXED)
     assert groups(model).initial.reference.array == "constant"
+    assert groups(model.initial.reference).array == "constant"  # also on its own
 
 
-def test_a_remembered_path_is_constant(key):
+def test_a_remembered_path_is_constant():
     w = jnp.ones((4, 2))
     model = CoEvolvingODE(Field(w[:2], (2,)), Field(w, (2, 2)), Pairwise(), Correlation(2), FIXED, "shared")
-    model = remember([model], jax.random.normal(key, (5, 2)), jnp.asarray([0.0, 1.0]))[0]
-    assert {*jax.tree.leaves(groups(model.remembered))} == {"constant"}
+    path = _Remembered(Constant(jnp.arange(2.0)), Constant(jnp.ones((2, 2, 2))))
+    model = eqx.tree_at(lambda o: o.remembered, model, path, is_leaf=lambda x: x is None)
+    assert jax.tree.leaves(groups(model).remembered) == ["constant", "constant"]
     assert groups(model).g.w == "attention"
 
 

@@ -1,5 +1,7 @@
 """Validation every epoch, the best parameters, stopping early, the history, evaluation."""
 
+from dataclasses import dataclass, field, replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 from toy_task import Place, Regression, Walk, build, leaves, pairs, place, split
 
-from acenode.datasets.split import Split
+from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
@@ -54,6 +56,31 @@ def test_scores_that_are_not_numbers_are_never_the_best():
     done = fit(place, Walk(goal=np.nan), DATA, SPLIT, recipe)
     assert len(done.history["loss"]) == 3 and done.best_epoch.tolist() == [-1]
     assert float(done.model().at) == 0  # what it started with
+
+
+@dataclass(frozen=True)
+class Failing(Walk):
+    """Every loss comes without two samples."""
+
+    calls: list = field(default_factory=list, hash=False)
+
+    def loss(self, model, batch, key, epoch):
+        self.calls.append(epoch)
+        return -model.at, Report(jnp.asarray(2), jnp.asarray(30.0))
+
+
+def test_failed_solves_are_counted_and_told_of():
+    done = fit(place, Failing(), DATA, SPLIT, replace(WALK, batch_size=2))  # two steps an epoch
+    assert done.history["failed"][:, 0].tolist() == [4] * 6 and done.history["nfe"][:, 0].tolist() == [30] * 6
+    (note,) = done.notes
+    assert "24 solves failed" in note and "seed=0" in note and "max_steps" in note
+
+
+def test_everything_is_compiled_once():
+    one, many = Failing(), Failing()
+    fit(place, one, DATA, SPLIT, replace(WALK, epochs=1))
+    fit(place, many, DATA, SPLIT, replace(WALK, epochs=4))
+    assert len(one.calls) == len(many.calls)
 
 
 class Noting:
@@ -127,18 +154,3 @@ def test_evaluate_gives_the_metrics_over_the_whole_set_whatever_the_parts():
 def test_evaluate_refuses_rows_that_are_not_there(rows, message):
     with pytest.raises(ValueError, match=message):
         evaluate(Place(jnp.zeros(2)), Walk(), np.arange(24.0), rows)
-
-
-def test_validation_is_weighted_by_samples_also_where_folds_differ_in_size():
-    """The shorter validation part is filled up; what fills it must not count."""
-    data = pairs(24)
-    folds = [
-        Split(np.arange(8), np.asarray([8, 9, 10, 11, 12]), np.arange(0)),
-        Split(np.arange(8, 16), np.asarray([0, 1]), np.arange(0)),
-    ]
-    recipe = Recipe(epochs=1, batch_size=8, optimiser="sgd", algorithm="joint", eval_batch=2)
-    members = [Member(0, fold=0), Member(1, fold=1)]
-    done = fit(build, Regression(), data, folds, recipe, members)
-    judged = evaluate(done.models, Regression(), data, [f.validation for f in folds])
-    np.testing.assert_allclose(done.best_score, judged["mse"], rtol=1e-12)
-    np.testing.assert_allclose(done.history["validation_worst"][0], judged["worst"], rtol=1e-12)

@@ -1,13 +1,13 @@
 """Generated regions whose influence on each other turns with the tide: the data set of the demo.
 
 Regions lie on a ring. Each is an oscillator with a level, which can be observed, and a hidden momentum. A region does
-not swing by its own state but by what it hears from the ring, and whom it hears moves in time, first more from one
-side, then more from the other:
+not swing by its own state but by what it hears from the ring, and whom it hears moves in time, at first mostly itself,
+later more and more the next region:
 
     heard_i(t) = sum_j influence_ij(t) x_j(t),        x_j = (level, momentum) of region j
     dx_i/dt    = speed * (momentum heard, -level heard)
 
-with `influence(t)` a softmax over the ring around a direction that swings. So the truth is known at every moment,
+with `influence(t)` a softmax over the ring around a direction that turns. So the truth is known at every moment,
 which no real data set offers.
 """
 
@@ -29,17 +29,20 @@ class Regions:
     names: tuple[str, ...]
 
 
-def influence(times: np.ndarray, regions: int, sharpness: float = 4.0, period: float = 6.0) -> np.ndarray:
-    """Who listens to whom at each time; rows add up to one. Shape (times, regions, regions)."""
+def influence(times: np.ndarray, regions: int, sharpness: float = 6.0, turn: float = 5.0) -> np.ndarray:
+    """Who listens to whom at each time; rows add up to one. Shape (times, regions, regions).
+
+    At time 0 every region hears mostly itself, after `turn` units of time mostly the next one on the ring.
+    """
     place = 2 * np.pi * np.arange(regions) / regions
-    direction = 0.75 * 2 * np.pi / regions * np.sin(2 * np.pi * np.asarray(times) / period)
+    direction = 2 * np.pi / regions * np.asarray(times) / turn
     away = place[None, None, :] - place[None, :, None] - direction[:, None, None]
     logits = sharpness * np.cos(away)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def slope(x: np.ndarray, w: np.ndarray, speed: float = 1.5) -> np.ndarray:
+def slope(x: np.ndarray, w: np.ndarray, speed: float = 1.0) -> np.ndarray:
     """dx/dt of samples (samples, regions, 2) under the influence `w`."""
     level, momentum = np.moveaxis(np.einsum("ij,sjc->sic", w, x), -1, 0)
     return speed * np.stack([momentum, -level], axis=-1)

@@ -12,7 +12,7 @@ from .trace import Trace
 
 
 class FirstLook(eqx.Module):
-    """`h(0)` has one row a variable: its first value (0 if missing) and `channels - 1` hidden numbers that start at zero.
+    """`h(0)` has one row a variable: its first value (0 if missing) and `channels - 1` hidden numbers, zero at first.
 
     Rows are variables, so `Pairwise` attention is between the variables themselves.
     """

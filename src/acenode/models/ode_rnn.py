@@ -1,8 +1,8 @@
 """The ODE-RNN: a recurrent unit whose hidden mean follows an ODE between observations.
 
 As the encoder of Latent-ODE it runs backwards in time. Time is cut as the reference implementation cuts it: one Euler
-step over a short gap, several over a gap of a fiftieth of the record's span or more. Both kinds of move, Euler steps and
-updates, are laid out on one sequence for each record, so a batch needs no common time axis.
+step over a short gap, several over a gap of a fiftieth of the record's span or more. Both kinds of move, Euler steps
+and updates, are laid out on one sequence for each record, so a batch needs no common time axis.
 """
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ from .initial import (
 from .pairwise_fields import (
     GRULinear as GRULinear,
     GRURows as GRURows,
+    Leaky as Leaky,
     QueryKey as QueryKey,
     pairwise_field as pairwise_field,
 )

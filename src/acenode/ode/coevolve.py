@@ -65,9 +65,7 @@ class CoEvolvingODE(eqx.Module):
         inference: bool = False,
     ):
         if evolution not in get_args(Evolution):
-            raise ValueError(
-                f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}."
-            )
+            raise ValueError(f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}.")
         if (g is None) != (evolution in ("frozen", "fixed")):
             need = "no g (g=None)" if evolution in ("frozen", "fixed") else "a g"
             raise ValueError(f"CoEvolvingODE(evolution={evolution!r}) takes {need}.")

@@ -53,8 +53,8 @@ class MLPField(eqx.Module):
     """A multi-layer perceptron on the flattened state.
 
     `shape` is the state's shape (an int for a vector), `out` the shape of the derivative, the same by default.
-    `timed` appends t to the input; without it the field is autonomous. `last` is a factor on the last layer at the start
-    of training: a g with a small one begins as a frozen attention, not as a random one.
+    `timed` appends t to the input; without it the field is autonomous. `last` is a factor on the last layer at the
+    start of training: a g with a small one begins as a frozen attention, not as a random one.
     """
 
     net: eqx.nn.MLP
@@ -107,9 +107,7 @@ class GRUField(eqx.Module):
 
     def __init__(self, size: int, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
-        self.reset, self.update, self.candidate = (
-            eqx.nn.Linear(size, size, use_bias=False, key=k) for k in keys
-        )
+        self.reset, self.update, self.candidate = (eqx.nn.Linear(size, size, use_bias=False, key=k) for k in keys)
 
     def __call__(self, t: Float[Array, ""], h: Float[Array, " h"]) -> Float[Array, " h"]:
         r = jax.nn.sigmoid(self.reset(h))

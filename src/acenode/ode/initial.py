@@ -79,9 +79,7 @@ class ConvInitial(eqx.Module):
         if convs not in (1, 2):
             raise ValueError(f"ConvInitial(convs={convs}): 1 or 2.")
         self.norms = tuple(group_norm(channels) for _ in range(3))
-        self.convs = tuple(
-            eqx.nn.Conv2d(channels, channels, 3, padding=1, key=k) for k in jax.random.split(key, convs)
-        )
+        self.convs = tuple(eqx.nn.Conv2d(channels, channels, 3, padding=1, key=k) for k in jax.random.split(key, convs))
 
     def __call__(self, h0: Float[Array, "batch channels y x"]) -> Float[Array, "batch channels y x"]:
         return jax.vmap(self._one)(h0)

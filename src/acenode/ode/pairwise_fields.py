@@ -3,6 +3,8 @@
 The paper says only "the same architecture as f'", which gives H numbers where H x H are needed.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -90,6 +92,25 @@ class QueryKey(eqx.Module):
         x = jnp.concatenate(rows, axis=1)
         q, k = jax.vmap(self.queries)(x), jax.vmap(self.keys)(x)
         return q @ k.T / jnp.sqrt(q.shape[1]) - jnp.exp(self.log_decay) * a
+
+
+class Leaky(eqx.Module):
+    """Any g with a leak: `da/dt = g(t, h') - rate * a`. The rate is learned and positive.
+
+    A logit that only adds up runs away, its softmax saturates and its gradient dies; the leak lets old attention fade.
+    """
+
+    g: Callable
+    log_rate: Float[Array, ""]
+    sees_attention = True
+
+    def __init__(self, g: Callable, rate: float = 1.0):
+        self.g = g
+        self.log_rate = jnp.log(jnp.asarray(rate))
+
+    def __call__(self, t, h: Float[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
+        push = self.g(t, h, a) if getattr(self.g, "sees_attention", False) else self.g(t, h)
+        return push - jnp.exp(self.log_rate) * a
 
 
 def pairwise_field(

@@ -139,6 +139,10 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
         adjoint = diffrax.DirectAdjoint()
 
     def one(y0, times, args):
+        # Padding repeats the last time. Diffrax's backsolve with a fixed step fails on a repeated last time, but
+        # not on a repeated first one: ask for the repeats there, and read them from the end.
+        place, repeats = jnp.arange(times.size), jnp.sum(times == times[-1]) - 1
+        asked = jnp.where(place < repeats, times[0], jnp.roll(times, repeats))
         solution = diffrax.diffeqsolve(
             term,
             _diffrax_method(solver.method, tableau),
@@ -147,7 +151,7 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
             solver.step,
             y0,
             args,
-            saveat=diffrax.SaveAt(ts=times),
+            saveat=diffrax.SaveAt(ts=asked),
             stepsize_controller=controller,
             adjoint=adjoint,
             max_steps=solver.max_steps,
@@ -162,9 +166,10 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
                 stepping.STEP_TOO_SMALL,
             ),
         )
-        finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(solution.ys)]
+        ys = jax.tree.map(lambda y: y[jnp.minimum(place + repeats, times.size - 1)], solution.ys)
+        finite = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(ys)]
         status = jnp.where((status == stepping.OK) & ~jnp.stack(finite).all(), stepping.NOT_FINITE, status)
-        kept = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), keep(solution.ys))
+        kept = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), keep(ys))
         stats = solution.stats
         counts = (stats["num_accepted_steps"], stats["num_rejected_steps"], jnp.asarray(-1), status)
         return kept, tuple(jnp.asarray(c, jnp.int32) for c in counts)

@@ -340,9 +340,7 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
     counts = c.counts._replace(status=jnp.where(c.active, TOO_MANY_STEPS, c.counts.status))
     # Times that were never reached are not numbers, and the status says why.
     reached = times <= c.t[:, None]
-    out = jax.tree.map(
-        lambda o: jnp.where(reached.reshape(reached.shape + (1,) * (o.ndim - 2)), o, jnp.nan), c.out
-    )
+    out = jax.tree.map(lambda o: jnp.where(reached.reshape(reached.shape + (1,) * (o.ndim - 2)), o, jnp.nan), c.out)
     return out, counts, c.tape._replace(failed=counts.status != OK)
 
 

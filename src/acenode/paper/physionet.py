@@ -25,7 +25,7 @@ from ..ode import (
 )
 from ..ode.fields import mlp
 from ..series import Panel, Scaler, Series, reconstruct
-from ..tasks import Headed, Labelled, LabelHead, LabelSeries
+from ..tasks import Headed, LabelHead, Labelled, LabelSeries
 from ..train import Recipe
 from .row import Prepared, Row
 

@@ -50,7 +50,9 @@ def forecasts(
             known = seen & (series.times <= split)
             later = seen & (series.times > split)
             axis.plot(series.times[known], series.values[known, i], "o", ms=3, color=INK, label="observed", zorder=5)
-            axis.plot(series.times[later], series.values[later, i], "o", ms=3, mfc="none", color=FAINT, label="held out")
+            axis.plot(
+                series.times[later], series.values[later, i], "o", ms=3, mfc="none", color=FAINT, label="held out"
+            )
             axis.set_title(names[i])
         axes[0, 0].set_xlim(times[0], times[-1])
         for axis in axes[-1]:
@@ -109,8 +111,8 @@ def weight_curves(times: np.ndarray, curves: Sequence[tuple[str, np.ndarray]], o
             size = matrices.shape[-1]
             for c, (shift, words) in enumerate(offsets):
                 line = np.mean([matrices[:, i, (i + shift) % size] for i in range(size)], axis=0)
-                style = {"ls": (0, (4, 2)), "lw": 1.2} if k == 0 else {"lw": 2}
-                axis.plot(times, line, color=COLOURS[c], label=f"{words}, {label}", **style)
+                dashes, width = ((0, (4, 2)), 1.2) if k == 0 else ("-", 2.0)
+                axis.plot(times, line, color=COLOURS[c], label=f"{words}, {label}", ls=dashes, lw=width)
         axis.set_xlabel("time")
         axis.set_ylabel("weight")
         axis.set_ylim(0, 1)

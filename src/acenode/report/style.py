@@ -1,6 +1,7 @@
 """One look for all figures."""
 
 from contextlib import contextmanager
+from typing import Any
 
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 TRUTH = "#1f2933"
@@ -13,7 +14,7 @@ def figure_style():
     import matplotlib
 
     matplotlib.use("Agg")
-    settings = {
+    settings: dict[Any, Any] = {
         "figure.dpi": 130,
         "savefig.bbox": "tight",
         "font.size": 9,

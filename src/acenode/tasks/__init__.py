@@ -2,5 +2,5 @@
 
 from .forecast import Forecast as Forecast
 from .heads import GaussianHead as GaussianHead, Headed as Headed, RowHead as RowHead
-from .label import Labelled as Labelled, LabelHead as LabelHead, LabelSeries as LabelSeries
+from .label import LabelHead as LabelHead, Labelled as Labelled, LabelSeries as LabelSeries
 from .task import Report as Report, Task as Task

@@ -4,9 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def roc_auc(
-    score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]
-) -> Float[Array, ""]:
+def roc_auc(score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, ""]:
     """Area under the receiver operating characteristic: the chance that a positive scores above a negative.
 
     Ties count half. Samples of weight 0 do not count. 0.5 where one of the classes is absent.
@@ -27,7 +25,7 @@ def roc_auc(
 def average_precision(
     score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """Area under the precision-recall curve, as the mean precision at every positive. Equal scores share a threshold."""
+    """Area under the precision-recall curve: the mean precision at every positive. Equal scores share a threshold."""
     order = jnp.argsort(-score)
     s, positive, counted = -score[order], (label * weight)[order], weight[order]
     up_to = jnp.searchsorted(s, s, side="right") - 1

@@ -291,9 +291,7 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
 
     model = _measure(recipe, task, eqx.combine(arrays, static), rows, data, measure_key)
     rested = eqx.nn.inference_mode(model)
-    metrics = _metrics(
-        rested, task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key
-    )
+    metrics = _metrics(rested, task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key)
     if task.monitor not in metrics:
         raise ValueError(f"fit(task=...): monitor is {task.monitor!r}; choose from {', '.join(metrics)}.")
     score = metrics[task.monitor].astype(state.best_score.dtype)

@@ -1,6 +1,6 @@
 """Whose parameters are whose: theta_f, theta_g, theta_q and what is not trained, read off a model's structure."""
 
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -11,6 +11,8 @@ from ..ode import CoEvolvingODE, Constant
 
 Group = Literal["main", "attention", "initial", "constant", "other"]
 Model = TypeVar("Model")
+
+_FIELDS: dict[str, Group] = {"g": "attention", "initial": "initial"}
 
 
 def groups(model: PyTree) -> PyTree:
@@ -26,13 +28,13 @@ def groups(model: PyTree) -> PyTree:
     def label(path, leaf) -> Group:
         if not eqx.is_inexact_array(leaf):
             return "other"
-        node, group = model, "main"
+        node, group = model, cast(Group, "main")
         for key in path:
-            if isinstance(node, CoEvolvingODE):
-                group = {"g": "attention", "initial": "initial"}.get(key.name, group)
-            node = _child(node, key)
             if isinstance(node, Constant):
                 return "constant"
+            if isinstance(node, CoEvolvingODE):
+                group = _FIELDS.get(key.name, group)
+            node = _child(node, key)
         return group
 
     return jax.tree_util.tree_map_with_path(label, model)

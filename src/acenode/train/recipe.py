@@ -65,9 +65,7 @@ class Recipe:
             ("norm", Norm),
         ):
             if getattr(self, name) not in get_args(allowed):
-                raise ValueError(
-                    f"Recipe({name}={getattr(self, name)!r}): choose from {', '.join(get_args(allowed))}."
-                )
+                raise ValueError(f"Recipe({name}={getattr(self, name)!r}): choose from {', '.join(get_args(allowed))}.")
         for name in ("epochs", "batch_size", "eval_batch", "reference", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..tasks.task import Task
-from .groups import belongs, has_attention, hold_attention, norm
+from .groups import Group, belongs, has_attention, hold_attention, norm
 from .recipe import Recipe
 
 
@@ -43,7 +43,7 @@ class Rates(NamedTuple):
     penalty: Float[Array, ""]
 
 
-def stepped_groups(recipe: Recipe, model: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def stepped_groups(recipe: Recipe, model: PyTree) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
     """The groups of the first and of the second step; the second is empty for joint training or without a g."""
     if recipe.algorithm == "joint" or not has_attention(model):
         return ("main", "initial", "attention"), ()

@@ -1,0 +1,114 @@
+"""The paper's gradient for theta_f (Equation 7): the attention counts as a given function of time."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import Wave, coevolving, noise
+
+from acenode.ode import CoEvolvingODE, Elementwise, Identity, NeuralODE, Pairwise, Solver
+from acenode.train.groups import hold_attention
+
+SIZE = 2
+TIMES = jnp.array([[0.0, 0.3, 0.45, 1.0], [0.0, 0.2, 0.8, 0.8]])
+H0 = jnp.array([[0.5, -1.0], [1.5, 0.25]])
+solver = Solver("heun", step=0.1, max_steps=16)
+quick = Solver("euler", step=0.1, max_steps=16)
+
+
+@eqx.filter_jit
+@eqx.filter_grad
+def gradient(asked):
+    ode, h0 = asked
+    path = ode(h0, TIMES)
+    value = jnp.sum(noise(*path.h.shape) * jnp.sin(path.h))
+    return value if path.a is None else value + jnp.sum(noise(*path.a.shape, seed=1) * jnp.cos(path.a))
+
+
+def largest(tree) -> float:
+    return max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+
+
+class GivenAttention(eqx.Module):
+    """h, driven by f and by the attention of a second pair (h, a), which moves by fields of its own.
+
+    The state is one vector: h, then the other pair's h and a. To the first h, a(t) is an external function of time.
+    """
+
+    f: Wave
+    other_f: Wave
+    other_g: Wave
+    attention: Pairwise | Elementwise
+
+    def __call__(self, t, y):
+        h, other, a = y[:SIZE], y[SIZE : 2 * SIZE], y[2 * SIZE :].reshape(self.attention.shape((SIZE,)))
+        seen = self.attention(other, a)
+        return jnp.concatenate([self.f(t, self.attention(h, a)), self.other_f(t, seen), self.other_g(t, seen).ravel()])
+
+
+@pytest.mark.parametrize("attention", [Pairwise(), Elementwise()], ids=["pairwise", "elementwise"])
+def test_it_is_the_gradient_for_an_attention_given_from_outside(attention):
+    ode = coevolving(attention, SIZE, solver)
+    held_f, held_h0 = gradient((hold_attention(ode), H0))
+    assert largest((held_f.g, held_f.initial)) == 0.0
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def external(asked):
+        field, h0 = asked
+        y0 = jnp.concatenate([h0, H0, ode.initial(H0).reshape(2, -1)], axis=1)
+        h = NeuralODE(GivenAttention(field, ode.f, ode.g, attention), solver)(y0, TIMES).h[..., :SIZE]
+        return jnp.sum(noise(*h.shape) * jnp.sin(h))
+
+    known_f, known_h0 = external((ode.f, H0))
+    for held, known in zip(jax.tree.leaves(held_f.f), jax.tree.leaves(known_f), strict=True):
+        np.testing.assert_allclose(held, known, rtol=1e-10)
+    np.testing.assert_allclose(held_h0, known_h0, rtol=1e-10)
+
+
+def test_it_differs_from_the_exact_one_and_leaves_g_and_q_alone():
+    ode = coevolving(Pairwise(), SIZE, solver)
+    exact, exact_h0 = gradient((ode, H0))
+    held, held_h0 = gradient((coevolving(Pairwise(), SIZE, solver, hold_attention=True), H0))
+    assert largest(exact.g) > 1e-2 and largest(exact.initial) > 1e-2
+    for leaf in jax.tree.leaves((held.g, held.initial)):
+        np.testing.assert_array_equal(leaf, 0.0)
+    for one, two in ((exact.f.weight, held.f.weight), (exact_h0, held_h0)):
+        assert largest(two) > 1e-2 and np.abs(np.asarray(one - two)).max() > 1e-2
+
+
+def test_it_is_exact_where_the_attention_does_not_depend_on_f():
+    """With a g that ignores h'', and a q that ignores h(0), nothing is dropped from the gradient of theta_f."""
+    ode = CoEvolvingODE(
+        Wave(SIZE, (SIZE,)), lambda t, h: jnp.array([1.0, -2.0]), Elementwise(), lambda h: 0.5 + 0 * h, quick
+    )
+    exact, held = gradient((ode, H0)), gradient((hold_attention(ode), H0))
+    for one, two in zip(jax.tree.leaves(exact), jax.tree.leaves(held), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+def test_frozen_attention_passes_its_gradient_to_q_unless_held():
+    ode = coevolving(Pairwise(), SIZE, quick, evolution="frozen")
+    assert largest(gradient((ode, H0))[0].initial) > 1e-2
+    assert largest(gradient((hold_attention(ode), H0))[0].initial) == 0.0
+
+
+def test_a_field_that_sees_the_attention_is_held_too():
+    class Relax(eqx.Module):
+        rate: jax.Array
+        sees_attention = True
+
+        def __call__(self, t, h, a):
+            return -self.rate * a * h
+
+    ode = CoEvolvingODE(Wave(SIZE, (SIZE,)), Relax(jnp.ones(SIZE)), Pairwise(), Identity(1.0), quick)
+    assert largest(gradient((ode, H0))[0].g) > 1e-2
+    assert largest(gradient((hold_attention(ode), H0))[0].g) == 0.0
+
+
+def test_holding_changes_no_value():
+    ode = coevolving(Pairwise(), SIZE, quick)
+    one, two = (eqx.filter_jit(o)(H0, TIMES) for o in (ode, hold_attention(ode)))
+    np.testing.assert_array_equal(one.h, two.h)
+    np.testing.assert_array_equal(one.a, two.a)
