@@ -90,27 +90,27 @@ def test_a_tighter_tolerance_gives_a_smaller_error(method):
     times = jnp.linspace(0, 5, 23)
     known = jnp.stack([jnp.cos(2 * times), -2 * jnp.sin(2 * times)], axis=-1)
     errors, steps = [], []
-    for tolerance in (1e-3, 1e-5, 1e-7):
+    for tolerance in (1e-4, 1e-7):
         solver = Solver(method, rtol=tolerance, atol=tolerance)
         path = solve(NeuralODE(swing, solver), jnp.array([[1.0, 0.0]]), times)
         errors.append(float(jnp.abs(path.h[0] - known).max()))
         steps.append(int(path.stats.steps[0]))
         assert errors[-1] < 50 * tolerance
-    assert errors[1] < errors[0] / 20 and errors[2] < errors[1] / 20
-    assert steps[0] < steps[1] < steps[2] < 200
+    assert errors[1] < errors[0] / 200
+    assert steps[0] < steps[1] < 200
 
 
 def test_each_sample_chooses_its_own_steps():
-    # The faster sample takes more steps; the slower one takes as many as it takes alone.
+    # The faster sample takes more steps; the slower one takes as many as among its like.
     def paced(t, h):
         return jnp.stack([h[2] * h[1], -h[2] * h[0], 0.0])
 
     times = jnp.array([0.0, 3.0])
     h0 = jnp.array([[1.0, 0.0, 1.0], [1.0, 0.0, 8.0]])
     ode = NeuralODE(paced)
-    together, alone = solve(ode, h0, times), solve(ode, h0[:1], times)
-    assert together.stats.steps[1] > 3 * together.stats.steps[0]
-    assert together.stats.steps[0] == alone.stats.steps[0]
+    mixed, slow = (np.asarray(solve(ode, h, times).stats.steps) for h in (h0, h0[jnp.array([0, 0])]))
+    assert mixed[1] > 3 * mixed[0]
+    assert mixed[0] == slow[0] == slow[1]
 
 
 @every_method

@@ -11,7 +11,7 @@ from toy_task import Field, First, Toy, build, leaves, same
 
 from acenode.ode import CoEvolvingODE, Constant, Correlation, Elementwise, Identity, Pairwise, Solver
 from acenode.ode.coevolve import _Remembered
-from acenode.train import groups, hold_attention, remember
+from acenode.train import groups, hold_attention, parameter_count, remember
 from acenode.train.groups import belongs, has_attention, norm, remembers
 
 FIXED = Solver("euler", step=0.5)
@@ -70,6 +70,7 @@ def test_nothing_is_left_out_and_nothing_is_there_twice():
     assert counts[:4] == [9, 4, 4, 1]
     assert sum(counts) == len(jax.tree.leaves(model))
     assert same(eqx.combine(*parts), model)
+    assert parameter_count(model) == 2 * (9 + 4 + 4)
     both = eqx.filter(model, belongs(model, "attention", "initial"))
     assert len(jax.tree.leaves(both)) == counts[1] + counts[2]
 

@@ -23,7 +23,7 @@ class FirstLook(eqx.Module):
     def __call__(
         self, series: Series, times: Float[Array, "batch queries"], key: PRNGKeyArray, *, attention: bool = False
     ) -> Trace:
-        first = series.values[:, 0]
+        first = jnp.asarray(series.values[:, 0])
         h0 = jnp.zeros((*first.shape, self.channels), first.dtype).at[..., 0].set(first)
         grid = jnp.concatenate([series.times[:, :1], times], axis=1)
         if isinstance(self.ode, CoEvolvingODE):

@@ -126,10 +126,10 @@ class ODERNN(eqx.Module):
 
     def run(self, series: Series) -> tuple[tuple[Array, Array], tuple[Array, Moves]]:
         """The last state, and the mean after every move."""
-        laid = moves(series.times, series.length, self.backward)
+        laid = moves(jnp.asarray(series.times), jnp.asarray(series.length), self.backward)
         x = jnp.concatenate([series.values, series.observed.astype(series.values.dtype)], axis=1)
         gates_x, candidate_x = self.unit.project(x)
-        laid = laid._replace(update=laid.update & series.observed.any(axis=1)[laid.row])
+        laid = laid._replace(update=laid.update & jnp.any(series.observed, axis=1)[laid.row])
 
         def move(state, step: Moves):
             mean, spread = state

@@ -109,6 +109,7 @@ class CoEvolvingODE(eqx.Module):
                 each = jax.vmap(correlation, in_axes=1)(h)
                 a = jnp.broadcast_to(each, (h0.shape[0], *each.shape))
             return Path(times, h, a, stats)
+        assert self.g is not None  # checked by __init__
         field = _Coupled(self.f, self.g, self.attention, self.hold_attention, self.evolution == "shared")
         if attention:
             (h, a), stats = self.solver.solve(field, (h0, a0), times)
@@ -123,8 +124,9 @@ class CoEvolvingODE(eqx.Module):
         `h0` are first states of training samples, `times` any times that span what will be asked.
         """
         ode = self
-        if hasattr(self.initial, "remember"):
-            ode = eqx.tree_at(lambda o: o.initial, ode, self.initial.remember(h0))
+        learn = getattr(self.initial, "remember", None)
+        if learn is not None:
+            ode = eqx.tree_at(lambda o: o.initial, ode, learn(h0))
         if self.evolution not in ("fixed", "shared"):
             return ode
         knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)

@@ -1,7 +1,7 @@
 """`Path`: what every ODE answers, and the checks on what it is asked."""
 
 import equinox as eqx
-import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float

@@ -5,7 +5,7 @@ The default gradient runs on the loop of `stepping.py`; `backsolve` (the adjoint
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, SupportsInt, get_args
 
 import equinox as eqx
 import jax
@@ -50,7 +50,7 @@ class Stats(eqx.Module):
         return cls(zero, zero, zero, zero)
 
 
-def sentence(status: int) -> str:
+def sentence(status: SupportsInt) -> str:
     """The status of a solve in words, with the fix."""
     return SENTENCES[int(status)]
 
@@ -65,7 +65,7 @@ class Solver:
       last step is cut to end at the last time.
     - `gradient`: `checkpointed` (exact for the steps taken, memory grows with the square root of their
       number), `backsolve` (the continuous adjoint, solved backwards: constant memory, approximate) or `direct`
-      (exact, everything stored: for short solves and for checking the others).
+      (exact, by nested checkpoints of another loop: slower, for checking the others).
     - `max_steps`: a sample that needs more is given up, with a status.
     - `checkpoints`: how many states `checkpointed` keeps; 64 by default.
     """

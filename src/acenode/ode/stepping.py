@@ -309,7 +309,7 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
         moved = c.active & good
         t_moved = jnp.where(moved, t_new, c.t)
         basis = _basis(tableau, c.t, t_moved, times)
-        terms = _interpolant(tableau, dt, *map(keep, (c.y, y_new)), list(map(keep, slopes)), keep(slope_new))
+        terms = _interpolant(tableau, dt, keep(c.y), keep(y_new), list(map(keep, slopes)), keep(slope_new))
         # A rejected trial may hold inf or NaN, which a weight of zero would not silence.
         terms = [_select(moved, term, jax.tree.map(jnp.zeros_like, term)) for term in terms]
         out = jax.tree.map(jnp.add, c.out, _read(basis, terms))

@@ -23,9 +23,11 @@ from ..ode import (
     Solver,
     pairwise_field,
 )
+from ..ode.coevolve import Evolution
 from ..ode.fields import mlp
 from ..series import Panel, Scaler, Series, reconstruct
 from ..tasks import Headed, LabelHead, Labelled, LabelSeries
+from ..tasks.label import ReadFrom
 from ..train import Recipe
 from .row import Prepared, Row
 
@@ -45,7 +47,7 @@ def _augmented(key: Array) -> AugmentedODE:
 
 
 def attentive(
-    form: str = "linear_h2", scale: float = 1.0, initial: str = "correlation", evolution: str = "evolved"
+    form: str = "linear_h2", scale: float = 1.0, initial: str = "correlation", evolution: Evolution = "evolved"
 ) -> Callable[[Array], CoEvolvingODE]:
     """ACE-Latent-ODE and its ablations: the form of g', the scale of the logits, q, and how a(t) gets its values."""
 
@@ -94,7 +96,7 @@ def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelle
     scaler = Scaler.fit(panel.series[train], "min_over_max")
     scaled = scaler.scale(panel.series)
     in_units = eqx.tree_at(lambda s: s.times, scaled, (scaled.times / HOURS).astype(np.float32))
-    return Labelled(reconstruct(_trimmed(in_units)), np.asarray(died, np.float32))
+    return Labelled(reconstruct(_trimmed(in_units)), jnp.asarray(died, jnp.float32))
 
 
 def _trimmed(series: Series) -> Series:
@@ -122,7 +124,7 @@ def _decay(iteration):
 RECIPE = Recipe(epochs=30, batch_size=50, optimiser="adamax", schedule=_decay, norm="l2", eval_batch=400)
 
 
-def mortality_row(name: str, ode: Callable, state: int, read: str = "start", **config) -> Row:
+def mortality_row(name: str, ode: Callable, state: int, read: ReadFrom = "start", **config) -> Row:
     """A row of the mortality table. `read="end"` takes the label from the end of the solve."""
     return Row(
         table="physionet-classification",

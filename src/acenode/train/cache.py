@@ -16,7 +16,7 @@ def enable_compilation_cache() -> None:
     another folder, or turns the cache off with the value `off`.
     """
     wish = os.environ.get(SWITCH, "")
-    if wish == "off" or jax.config.read("jax_compilation_cache_dir") is not None:
+    if wish == "off" or jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     folder = Path(wish) if wish else Path(platformdirs.user_cache_dir("acenode")) / "compiled"
     try:

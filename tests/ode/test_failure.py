@@ -1,0 +1,149 @@
+"""Failure is a status with a sentence, per sample: never an exception, a silent NaN, or a matter for its mates."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import leaves_equal, solve
+
+from acenode.ode import CoEvolvingODE, Elementwise, NeuralODE, Path, Solver, Stats, sentence
+
+WELL, BLOWS_UP, ENDS, BROKEN = range(4)
+OK, TOO_MANY_STEPS, STEP_TOO_SMALL, NOT_FINITE = range(4)
+TIMES = jnp.array([0.0, 0.1, 0.4, 1.0])
+
+
+class Trouble(eqx.Module):
+    """A field of (x, kind) with a parameter. The kind, which stands still, says what will go wrong.
+
+    Each branch reads a harmless x where it does not apply, so that only the failed sample has infinite derivatives.
+    """
+
+    p: jax.Array
+
+    def __call__(self, t, h):
+        x, kind = h
+        well = -self.p * jnp.where(kind == WELL, x, 0.0)
+        blows_up = self.p * jnp.where(kind == BLOWS_UP, x, 0.0) ** 2
+        ends = jnp.where((kind == ENDS) & (t > 0.5), jnp.nan, self.p * (kind == ENDS))
+        broken = jnp.where(kind == BROKEN, -self.p / jnp.where(kind == BROKEN, x, 1.0), 0.0)
+        return jnp.stack([well + blows_up + ends + broken, jnp.zeros_like(x)])
+
+
+MIXED = jnp.array([[1.0, WELL], [5.0, BLOWS_UP], [1.0, ENDS], [0.0, BROKEN]])
+HEALTHY = jnp.array([[1.0, WELL], [-0.5, WELL], [3.0, WELL], [2.0, WELL]])
+CASES = {
+    "dopri5": (Solver(max_steps=256), [OK, STEP_TOO_SMALL, STEP_TOO_SMALL, NOT_FINITE]),
+    "few steps": (Solver("tsit5", max_steps=12, checkpoints=4), [OK, TOO_MANY_STEPS, TOO_MANY_STEPS, NOT_FINITE]),
+    "rk4": (Solver("rk4", step=0.05, max_steps=32), [OK, NOT_FINITE, NOT_FINITE, NOT_FINITE]),
+    "euler": (Solver("euler", step=0.05, max_steps=32, checkpoints=4), [OK, NOT_FINITE, NOT_FINITE, NOT_FINITE]),
+}
+
+
+@eqx.filter_jit
+@eqx.filter_value_and_grad(has_aux=True)
+def value_and_gradient(asked, solver):
+    field, h0 = asked
+    path = NeuralODE(field, solver)(h0, TIMES)
+    return jnp.sum(path.finite[..., 0] ** 2), path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_failed_samples_fail_alone(case):
+    solver, status = CASES[case]
+    field = Trouble(jnp.asarray(1.0))
+    (value, path), (grad_field, grad_h0) = value_and_gradient((field, MIXED), solver)
+    np.testing.assert_array_equal(path.stats.status, status)
+    np.testing.assert_array_equal(path.stats.failed, [False, True, True, True])
+    # NaN exactly where a sample did not come: 5 / (1 - 5 t) ends at 0.2, the next at 0.5, the last never starts.
+    reached = np.array([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]], bool)
+    h = np.asarray(path.h)
+    if case == "euler":  # its steps run past the end of the world, and only then into infinity
+        reached[1, 2] = True
+    np.testing.assert_array_equal(np.isfinite(h[..., 0]), reached)
+    np.testing.assert_array_equal(np.isnan(h[..., 0]), ~reached)
+    np.testing.assert_array_equal(h[:, 0], MIXED)
+    np.testing.assert_allclose(h[2, :3, 0], [1.0, 1.1, 1.4], rtol=1e-3)
+    np.testing.assert_allclose(h[0, :, 0], np.exp(-np.asarray(TIMES)), rtol=0.03 if case == "euler" else 1e-4)
+
+    # The healthy sample is what it is among healthy ones, bit for bit.
+    (_, among), _ = value_and_gradient((field, HEALTHY), solver)
+    assert leaves_equal(
+        (path.h[0], path.stats.steps[0], path.stats.rejected[0]), (among.h[0], among.stats.steps[0], among.stats.rejected[0])
+    )
+
+    # `finite` drops the failed samples from a loss, and from its gradient.
+    np.testing.assert_array_equal(path.finite[0], path.h[0])
+    np.testing.assert_array_equal(path.finite[1:], 0.0)
+    assert float(value) == pytest.approx(float(np.sum(h[0, :, 0] ** 2)))
+    fixed = solver.step is not None
+    slope = np.sum(2 * h[0, :, 0] * -np.asarray(TIMES) * np.exp(-np.asarray(TIMES)))
+    assert float(grad_field.p) == pytest.approx(slope, rel=0.1 if fixed else 1e-3)
+    np.testing.assert_array_equal(np.asarray(grad_h0)[1:], 0.0)
+    assert np.isfinite(grad_h0).all() and float(grad_h0[0, 0]) > 1
+
+
+def test_all_samples_fail():
+    solver, _ = CASES["rk4"]
+    (value, path), (grad_field, grad_h0) = value_and_gradient((Trouble(jnp.asarray(1.0)), MIXED[jnp.array([3, 3, 1, 1])]), solver)
+    assert np.asarray(path.stats.failed).all() and value == 0
+    assert grad_field.p == 0 and not np.asarray(grad_h0).any()
+
+
+def test_what_a_failed_sample_did_reach_has_its_gradient():
+    # x(0.1) = x0 / (1 - 0.1 p x0), whatever happens later: d/dp = 0.1 x^2, d/dx0 = (x / x0)^2.
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def early(asked):
+        field, h0 = asked
+        return NeuralODE(field, Solver(rtol=1e-8, atol=1e-9, checkpoints=4))(h0, TIMES).h[0, 1, 0]
+
+    field, h0 = early((Trouble(jnp.asarray(1.0)), MIXED[1:]))
+    np.testing.assert_allclose(field.p, 0.1 * 10.0**2, rtol=1e-5)
+    np.testing.assert_allclose(h0[:, 0], [4.0, 0.0, 0.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["direct", "backsolve"])
+def test_the_other_gradient_forms_say_so_too(form):
+    solver = Solver(gradient=form, max_steps=64)
+    ode = NeuralODE(Trouble(jnp.asarray(1.0)), solver)
+    path, among = solve(ode, MIXED, TIMES), solve(ode, HEALTHY, TIMES)
+    np.testing.assert_array_equal(path.stats.failed, [False, True, True, True])
+    np.testing.assert_array_equal(path.stats.evaluations, -1)
+    assert np.isnan(path.h[1, 2:, 0]).all() and np.isfinite(path.h[1, :2, 0]).all()
+    assert np.isnan(path.h[2, 3:, 0]).all() and np.isfinite(path.h[2, :3, 0]).all()
+    assert leaves_equal(path.h[0], among.h[0])
+
+
+def test_an_attention_that_blows_up_fails_its_sample():
+    ode = CoEvolvingODE(
+        lambda t, h: -h, lambda t, h: jnp.exp(20 * h), Elementwise(), lambda h: jnp.zeros_like(h), Solver("heun", step=0.1)
+    )
+    path = solve(ode, jnp.array([[0.1], [1e3]]), jnp.array([0.0, 1.0]))
+    np.testing.assert_array_equal(path.stats.status, [OK, NOT_FINITE])
+    assert np.isfinite(path.h[0]).all() and np.isfinite(path.a[0]).all()
+    assert np.isnan(path.h[1, 1]).all() and np.isnan(path.a[1, 1]).all()
+
+
+def test_every_status_has_a_sentence_with_a_fix():
+    assert sentence(OK) == "solved"
+    assert "max_steps" in sentence(TOO_MANY_STEPS)
+    assert "loosen rtol" in sentence(STEP_TOO_SMALL)
+    assert "learning rate" in sentence(NOT_FINITE)
+    assert sentence(np.int32(2)) == sentence(jnp.asarray(2)) == sentence(2)
+    assert len({sentence(status) for status in range(4)}) == 4
+
+
+def test_finite_on_states_of_any_shape():
+    stats = Stats(*(jnp.zeros(2, jnp.int32) for _ in range(3)), jnp.array([0, 3], jnp.int32))
+    path = Path(jnp.zeros((2, 1)), jnp.full((2, 1, 3, 4, 4), jnp.nan).at[0].set(2.0), None, stats)
+    np.testing.assert_array_equal(path.finite[0], 2.0)
+    np.testing.assert_array_equal(path.finite[1], 0.0)
+
+
+def test_nothing_raises_under_jit():
+    # Values are not known there, so nothing is checked; what cannot be solved says so in its status.
+    path = solve(NeuralODE(lambda t, h: -h), jnp.array([[jnp.nan], [1.0], [jnp.inf]]), jnp.array([0.0, 1.0]))
+    np.testing.assert_array_equal(path.stats.status, [NOT_FINITE, OK, NOT_FINITE])
+    assert np.isfinite(path.h[1]).all() and np.isnan(path.h[::2, 1]).all()
