@@ -28,16 +28,16 @@ def ode(kind: str, key):
     return CoEvolvingODE(MLPField(LATENT, 4, 1, key=one), g, Pairwise(), Correlation(LATENT), SOLVER)
 
 
-@eqx.filter_jit
-def parts(key) -> tuple:
-    """Encoder, and a linear map to mean and standard deviation; compiled together, which is quicker."""
-    one, two = jax.random.split(key)
-    return GRUEncoder(VARIABLES, 5, key=one), eqx.nn.Linear(5, 2 * LATENT, key=two)
-
-
 def model(kind: str, samples: int) -> LatentODE:
-    key = jax.random.key(1)
-    return LatentODE(*parts(key), eqx.filter_jit(ode)(kind, key), (LATENT,), samples)
+    def make(key):
+        encoder, to_latent = GRUEncoder(VARIABLES, 5, key=key), eqx.nn.Linear(5, 2 * LATENT, key=key)
+        return LatentODE(encoder, to_latent, ode(kind, key), (LATENT,), samples)
+
+    # Only the shapes are taken from it: numbers from numpy need nothing to be compiled.
+    random = np.random.default_rng(1)
+    fill = lambda s: jnp.asarray(0.5 * random.normal(size=s.shape))  # noqa: E731
+    shapes = eqx.filter_eval_shape(make, KEY)
+    return jax.tree.map(lambda s: fill(s) if isinstance(s, jax.ShapeDtypeStruct) else s, shapes)
 
 
 def answer(model: LatentODE, batch, times=TIMES, key=KEY, attention=False):

@@ -104,7 +104,9 @@ def test_against_an_independent_integrator(attention):
 
     def wave(field, t, h):
         w, b = np.asarray(field.weight), np.asarray(field.bias)
-        return np.array([np.tanh(sum(w[i, j] * h[j] for j in range(size)) + b[i] * np.sin(3 * t)) for i in range(len(b))])
+        return np.array(
+            [np.tanh(sum(w[i, j] * h[j] for j in range(size)) + b[i] * np.sin(3 * t)) for i in range(len(b))]
+        )
 
     def right_hand_side(t, y):
         h, a = y[:size], y[size:]

@@ -8,7 +8,6 @@ from problems import noise
 from acenode.ode import Elementwise, Pairwise
 
 
-
 @pytest.mark.parametrize("shape", [(4,), (4, 3)], ids=["vector", "rows"])
 def test_pairwise_against_loops(shape):
     h, a = noise(*shape), 3 * noise(4, 4, seed=1)

@@ -38,7 +38,11 @@ every_ode = pytest.mark.parametrize("ode", ODES, ids=lambda ode: type(ode).__nam
     [
         (jnp.ones(3), TIMES, "h0 has shape (3,); expected (batch, state...). For one sample give h0[None]."),
         (jnp.ones((0, 3)), TIMES, "h0 has shape (0, 3): the batch is empty."),
-        (H0, jnp.ones((3, 2)), "times has shape (3, 2); expected (times,) for all samples, or (batch, times) with batch 2"),
+        (
+            H0,
+            jnp.ones((3, 2)),
+            "times has shape (3, 2); expected (times,) for all samples, or (batch, times) with batch 2",
+        ),
         (H0, jnp.asarray(1.0), "times has shape (); expected (times,)"),
         (H0, jnp.ones((2, 2, 2)), "times has shape (2, 2, 2); expected (times,)"),
         (H0, jnp.ones((2, 0)), "times has shape (2, 0); expected (times,)"),
@@ -66,7 +70,10 @@ def test_whole_numbers_are_no_states():
     "options, says",
     [
         ({"method": "rk45"}, "Solver(method='rk45'): no such method. Choose from euler, midpoint, heun, rk4, rk4_38, "),
-        ({"gradient": "adjoint"}, "Solver(gradient='adjoint'): no such gradient. Choose from checkpointed, backsolve, "),
+        (
+            {"gradient": "adjoint"},
+            "Solver(gradient='adjoint'): no such gradient. Choose from checkpointed, backsolve, ",
+        ),
         ({"method": "euler"}, "Solver(method='euler') has no error estimate: give it a step, e.g. step=0.1."),
         ({"step": 0.0}, "Solver(step=0.0): the step must be positive."),
         ({"step": -0.1}, "Solver(step=-0.1): the step must be positive."),
@@ -128,8 +135,16 @@ def test_an_unknown_evolution():
 @pytest.mark.parametrize(
     "attention, initial, says",
     [
-        (Elementwise(), Identity(), "initial gave a(0) of shape (2, 3, 3); Elementwise attention on h0 of shape (2, 3)"),
-        (Pairwise(), lambda h: h, "initial gave a(0) of shape (2, 3); Pairwise attention on h0 of shape (2, 3) needs (2, 3, 3)"),
+        (
+            Elementwise(),
+            Identity(),
+            "initial gave a(0) of shape (2, 3, 3); Elementwise attention on h0 of shape (2, 3)",
+        ),
+        (
+            Pairwise(),
+            lambda h: h,
+            "initial gave a(0) of shape (2, 3); Pairwise attention on h0 of shape (2, 3) needs (2, 3, 3)",
+        ),
     ],
     ids=["elementwise", "pairwise"],
 )

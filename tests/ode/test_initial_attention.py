@@ -12,7 +12,6 @@ from acenode.ode import ConvInitial, Correlation, Dense, Identity, Pairwise, cor
 correlation = jax.jit(eager_correlation)
 
 
-
 def test_correlation_is_pearsons():
     h = jnp.asarray(np.asarray(noise(30, 4)) @ np.array([[1, 0.5, 0, 0], [0, 1, -2, 0], [0, 0, 1, 0], [3, 0, 0, 1.0]]))
     np.testing.assert_allclose(correlation(h), np.corrcoef(np.asarray(h).T), rtol=1e-10)
@@ -67,7 +66,9 @@ def test_correlation_while_training_and_in_inference():
     np.testing.assert_array_equal(eqx.nn.inference_mode(q)(other), jnp.broadcast_to(jnp.eye(3), (4, 3, 3)))
     known = q.remember(h)
     np.testing.assert_array_equal(known(other), q(other))
-    np.testing.assert_array_equal(eqx.nn.inference_mode(known)(other), np.broadcast_to(known.reference.array, (4, 3, 3)))
+    np.testing.assert_array_equal(
+        eqx.nn.inference_mode(known)(other), np.broadcast_to(known.reference.array, (4, 3, 3))
+    )
     np.testing.assert_allclose(known.reference.array, correlation(h), rtol=1e-12)
     assert Correlation(3, inference=True)(other.astype(jnp.float32)).dtype == jnp.float32
 

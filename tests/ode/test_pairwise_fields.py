@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 from problems import count, noise, solve, still
 
-from acenode.ode import CoEvolvingODE, GRULinear, GRURows, Identity, MLPField, Pairwise, QueryKey, Solver, pairwise_field
+from acenode.ode import (
+    CoEvolvingODE,
+    GRULinear,
+    GRURows,
+    Identity,
+    MLPField,
+    Pairwise,
+    QueryKey,
+    Solver,
+    pairwise_field,
+)
 
 call = eqx.filter_jit(lambda field, t, *inputs: field(t, *inputs))
 now = jnp.asarray(0.3)
 FORMS = {"linear_h2": MLPField, "gru_linear": GRULinear, "gru_rows": GRURows, "query_key": QueryKey}
-
-
 
 
 def sigmoid(x):

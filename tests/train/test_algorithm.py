@@ -42,6 +42,9 @@ def task_loss(p, x, y):
     return jnp.mean((prediction(p, x) - y) ** 2)
 
 
+judge = jax.jit(task_loss)
+
+
 def attention_loss(p, x, y, penalty, order):
     g = p["g"].ravel()
     return task_loss(p, x, y) + penalty * (jnp.sum(jnp.abs(g)) if order == 1 else jnp.sqrt(g @ g))
@@ -54,10 +57,12 @@ class Loop:
         self.recipe, self.member = recipe, member
         model = build(jax.random.key(member.seed))
         self.p = {"f": model.ode.f.w, "g": model.ode.g.w, "q": model.ode.initial.w, "head": model.head}
+        self.p = {n: np.asarray(value) for n, value in self.p.items()}
         joint = recipe.algorithm == "joint"
         self.names = (["f", "q", "head", "g"], []) if joint else (["f", "q", "head"], ["g"])
         rate = lambda i: member.learning_rate * (recipe.schedule(i) if recipe.schedule else 1.0)  # noqa: E731
         self.optimiser = OPTIMISERS[recipe.optimiser](rate)
+        self.update = jax.jit(self.optimiser.update)
         self.states = [self.optimiser.init({n: self.p[n] for n in names}) for names in self.names]
         order = 1 if recipe.norm == "l1" else 2
         penalised = lambda p, x, y: attention_loss(p, x, y, member.penalty, order)  # noqa: E731
@@ -66,13 +71,13 @@ class Loop:
     def step(self, second: bool, rows) -> float:
         names, recipe = self.names[second], self.recipe
         value, slopes = self.losses[second](self.p, DATA.x[rows], DATA.y[rows])
-        slopes = {n: slopes[n] for n in names}
+        slopes = {n: np.asarray(slopes[n]) for n in names}
         if recipe.clip is not None:
             length = np.sqrt(sum(float((s**2).sum()) for s in slopes.values()))
             slopes = {n: s * min(1.0, recipe.clip / length) for n, s in slopes.items()}
         slopes = {n: s + recipe.weight_decay * self.p[n] for n, s in slopes.items()}
-        update, self.states[second] = self.optimiser.update(slopes, self.states[second])
-        self.p |= {n: self.p[n] + update[n] for n in names}
+        update, self.states[second] = self.update(slopes, self.states[second])
+        self.p |= {n: self.p[n] + np.asarray(update[n]) for n in names}
         return float(value)
 
     def run(self, main: np.ndarray, attention: np.ndarray):
@@ -89,7 +94,7 @@ class Loop:
             else:
                 first = [self.step(False, rows) for rows in main[epoch]]
                 second = [self.step(True, rows) for rows in attention[epoch]]
-            score = float(task_loss(self.p, DATA.x[SPLIT.validation], DATA.y[SPLIT.validation]))
+            score = float(judge(self.p, DATA.x[SPLIT.validation], DATA.y[SPLIT.validation]))
             if score < best[0]:
                 best = (score, epoch, dict(self.p))
             told["loss"].append(np.mean(first))

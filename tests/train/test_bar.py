@@ -37,7 +37,7 @@ def test_it_tells_losses_score_evaluations_and_speed(bar):
     bar.epoch(1, record(), 100)
     shown = row(bar).fields["numbers"]
     assert row(bar).completed == 2
-    for part in ("L_h 1.000", "L_a 2.000", "validation distance 0.5000", "NFE 14", "samples/s"):
+    for part in ("L_h 1.000", "L_a 2.000", "val distance 0.5000", "NFE 14", "samples/s"):
         assert part in shown
 
 

@@ -54,7 +54,7 @@ def picture(name: str, figure, alt: str) -> Picture:
     import matplotlib.pyplot as plt
 
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    figure.savefig(buffer, format="png", dpi=130, bbox_inches="tight")
     plt.close(figure)
     return Picture(name, buffer.getvalue(), alt)
 

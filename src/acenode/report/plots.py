@@ -76,7 +76,7 @@ def attention_over_time(
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(
-            len(rows), len(times), figsize=(1.55 * len(times) + 0.8, 1.75 * len(rows)), squeeze=False
+            len(rows), len(times), figsize=(1.55 * len(times) + 0.8, 1.75 * len(rows)), squeeze=False, layout="constrained"
         )
         short = [n.split()[-1] for n in names]
         image = None
@@ -93,7 +93,6 @@ def attention_over_time(
                 if c == 0:
                     axis.set_ylabel(label)
         assert image is not None
-        figure.tight_layout()
         figure.colorbar(image, ax=axes, fraction=0.015, pad=0.015, label="weight")
         return figure
 
@@ -116,7 +115,7 @@ def weight_curves(times: np.ndarray, curves: Sequence[tuple[str, np.ndarray]], o
         axis.set_xlabel("time")
         axis.set_ylabel("weight")
         axis.set_ylim(0, 1)
-        axis.legend(ncol=2, fontsize=7, loc="upper right")
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
         figure.tight_layout()
         return figure
 

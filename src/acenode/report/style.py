@@ -15,8 +15,6 @@ def figure_style():
 
     matplotlib.use("Agg")
     settings: dict[Any, Any] = {
-        "figure.dpi": 130,
-        "savefig.bbox": "tight",
         "font.size": 9,
         "axes.edgecolor": FAINT,
         "axes.labelcolor": INK,

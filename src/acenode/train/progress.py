@@ -39,11 +39,10 @@ class Bar:
         self.name = name
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}\n{task.fields[numbers]}"),  # two lines, to fit a narrow terminal
+            BarColumn(bar_width=8),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
         )
 
     def start(self, recipe, members, task, first_epoch) -> None:
@@ -63,8 +62,8 @@ class Bar:
         mean = {name: float(np.mean(value)) if value.size else np.nan for name, value in told.items()}
         attention = f" L_a {mean['attention_loss']:.3f}" if np.any(told["attention_loss"]) else ""
         numbers = (
-            f"L_h {mean['loss']:.3f}{attention} | validation {self._monitor} "
-            f"{mean['validation_' + self._monitor]:.4f} | NFE {mean['nfe']:.0f} | {rate:,.0f} samples/s"
+            f"L_h {mean['loss']:.3f}{attention} val {self._monitor} "
+            f"{mean['validation_' + self._monitor]:.4f} NFE {mean['nfe']:.0f} {rate:,.0f} samples/s"
         )
         self._bar.update(self._row, completed=epoch + 1, numbers=numbers)
 

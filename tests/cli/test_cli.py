@@ -1,0 +1,80 @@
+"""The command line: quick help, clear refusals, the demo from end to end in a small budget."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from acenode.cli.main import app
+
+runner = CliRunner()
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys, acenode, acenode.cli.main; print([m for m in ('jax', 'numpy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_is_quick():
+    # The best of three: the machine may be busy.
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "acenode", "--help"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - began)
+    assert "demo" in done.stdout
+    assert min(times) < 1.0
+
+
+def test_version():
+    assert runner.invoke(app, ["--version"]).output.startswith("acenode 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["reproduce", "nonsense"], "no table 'nonsense'"),
+        (["reproduce", "physionet-classification", "--row", "nobody"], "no row 'nobody'"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_known_ones(arguments, words):
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 1
+    assert words in result.output
+
+
+def test_missing_data_says_what_to_do(tmp_path, monkeypatch):
+    from acenode.datasets import files
+
+    def unavailable(*_, **__):
+        raise files.DataNotFound("physionet2012: set-a.tar.gz was not found; copy it there.")
+
+    monkeypatch.setattr("acenode.datasets.physionet.load", unavailable)
+    result = runner.invoke(
+        app, ["reproduce", "physionet-classification", "--results", str(tmp_path), "--data-dir", "x"]
+    )
+    assert result.exit_code == 1
+    assert "was not found" in result.output
+
+
+def test_demo_writes_its_page(tmp_path):
+    result = runner.invoke(app, ["demo", "--epochs", "1", "--out", str(tmp_path / "d")])
+    assert result.exit_code == 0, result.output
+    assert "changes with the tide" in " ".join(result.output.split())
+    names = {p.name for p in (tmp_path / "d").iterdir()}
+    assert names == {"index.html", *(f"{n}.png" for n in ("forecasts", "attention", "directions", "error", "learning"))}
+    page = (tmp_path / "d" / "index.html").read_text()
+    assert page.count("data:image/png;base64") == 5
+    assert "http" not in page
+
+
+def test_demo_refuses_a_folder_it_cannot_write(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    result = runner.invoke(app, ["demo", "--out", str(tmp_path / "file")])
+    assert result.exit_code == 1
+    assert "Choose another folder" in result.output

@@ -1,0 +1,102 @@
+"""The ODE-RNN against a plain loop over one record, and its cutting of time against the published rule."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from acenode.models import ODERNN
+from acenode.models.ode_rnn import moves
+from acenode.series import series, stack
+
+TIMES = np.array([0.0, 0.01, 0.03, 0.06, 0.5, 1.0])
+
+
+def increments(times, backward):
+    """The published rule, one hop after the other: (steps of a hop, row that ends it)."""
+    order = list(range(len(times)))[:: -1 if backward else 1]
+    shortest = (times[-1] - times[0]) / 50
+    before = times[order[0]] + (0.01 if backward else -0.01)
+    hops = []
+    for row in order:
+        gap = abs(times[row] - before)
+        steps = 1 if gap < shortest else max(2, int(gap / shortest)) - 1
+        hops.append(([(times[row] - before) / steps] * steps, row))
+        before = times[row]
+    return hops
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_moves_follow_the_published_rule(backward):
+    laid = moves(jnp.asarray(TIMES), jnp.asarray(len(TIMES)), backward)
+    expected = increments(TIMES, backward)
+    dts = np.concatenate([dt for dt, _ in expected])
+    np.testing.assert_allclose(laid.dt[: len(dts)], dts, rtol=1e-9)
+    assert not np.any(laid.dt[len(dts) :])
+    assert list(np.asarray(laid.row)[np.asarray(laid.update)]) == [row for _, row in expected]
+
+
+def test_forward_moves_add_up_to_the_time_that_passes():
+    laid = moves(jnp.asarray(TIMES), jnp.asarray(len(TIMES)), False)
+    ends = np.cumsum(laid.dt)[np.asarray(laid.update)]
+    np.testing.assert_allclose(ends - ends[0], TIMES - TIMES[0], atol=1e-12)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def by_hand(model, times, values, observed):
+    """Equations of the encoder in numpy, one record."""
+
+    def linear(layer, x):
+        return np.asarray(layer.weight) @ x + np.asarray(layer.bias)
+
+    def field(m):
+        layers = model.field.net.layers
+        for layer in layers[:-1]:
+            m = np.tanh(linear(layer, m))
+        return linear(layers[-1], m)
+
+    unit = model.unit
+    mean = spread = np.zeros(model.size)
+    for dts, row in increments(times, model.backward):
+        for dt in dts:
+            mean = mean + dt * field(mean)
+        if not observed[row].any():
+            continue
+        x = np.concatenate([values[row], observed[row]])
+        hidden = np.tanh(linear(unit.gates, np.concatenate([mean, spread])) + np.asarray(unit.gates_in) @ x)
+        half = len(hidden) // 2
+        u, r = sigmoid(linear(unit.update_out, hidden[:half])), sigmoid(linear(unit.reset_out, hidden[half:]))
+        inner = linear(unit.candidate, np.concatenate([mean * r, spread * r])) + np.asarray(unit.candidate_in) @ x
+        new = linear(unit.candidate_out, np.tanh(inner))
+        mean = (1 - u) * new[: model.size] + u * mean
+        spread = np.abs((1 - u) * np.abs(new[model.size :]) + u * spread)
+    return np.concatenate([mean, spread])
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_one_record_equals_the_equations(key, backward):
+    model = ODERNN(3, size=4, width=6, hidden=2, backward=backward, key=key)
+    random = np.random.default_rng(0)
+    values = random.normal(size=(len(TIMES), 3))
+    observed = random.random((len(TIMES), 3)) > 0.4
+    observed[2] = False
+    one = series(TIMES, values, observed)
+    expected = by_hand(model, one.times.astype(float), one.values.astype(float), one.observed)
+    np.testing.assert_allclose(eqx.filter_jit(model)(one), expected, rtol=2e-4, atol=1e-6)
+
+
+def test_padding_changes_nothing(key):
+    model = ODERNN(2, size=4, width=6, hidden=2, key=key)
+    short = series([0.1, 0.4], [[1.0, 2.0], [3.0, np.nan]])
+    run = eqx.filter_jit(jax.vmap(model))
+    np.testing.assert_allclose(run(stack([short], rows=6))[0], run(stack([short]))[0], rtol=1e-6)
+
+
+def test_a_record_of_no_rows_gives_the_first_state(key):
+    model = ODERNN(2, size=4, width=6, hidden=2, key=key)
+    empty = series(np.zeros(0), np.zeros((0, 2)))
+    assert not np.any(jax.vmap(model)(stack([empty], rows=3)))
