@@ -208,8 +208,8 @@ def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: f
             [
                 verdict(trained),
                 *(f"{t.rival.name}: {t.rival.words}." for t in trained),
-                "MSE and NegLL on 100 series not seen before, lower is better; in 90 %: how many held-out values lie in "
-                "the 90 % band; epoch: the best by validation; NFE: calls of the vector field for one solve.",
+                "MSE and NegLL on 100 series not seen before, lower is better; in 90 %: how many held-out values lie "
+                "in the 90 % band; epoch: the best by validation; NFE: calls of the vector field for one solve.",
             ],
             [page.Table(columns, rows, best)],
         ),

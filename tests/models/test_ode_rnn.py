@@ -92,7 +92,7 @@ def test_one_record_equals_the_equations(key, backward):
 def test_padding_changes_nothing(key):
     model = ODERNN(2, size=4, width=6, hidden=2, key=key)
     short = series([0.1, 0.4], [[1.0, 2.0], [3.0, np.nan]])
-    run = eqx.filter_jit(jax.vmap(model))
+    run = eqx.filter_jit(lambda batch: jax.vmap(model)(batch))
     np.testing.assert_allclose(run(stack([short], rows=6))[0], run(stack([short]))[0], rtol=1e-6)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from acenode.datasets.split import Split
+from acenode.ode import MLPField, NeuralODE, Solver
 from acenode.paper import results
 from acenode.paper.physionet import ODES, ROWS, mortality_data, mortality_model
 from acenode.paper.reproduce import reproduce
@@ -61,12 +62,14 @@ def test_scaling_uses_training_records_only(prepared):
 
 
 def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
-    row = Row(
-        "toy", "ACE-Latent-ODE (ODE Enc.)", lambda _: prepared, LabelSeries("end"),
-        mortality_model(*ODES["ACE-Latent-ODE (ODE Enc.)"], "end"), Recipe(epochs=1, batch_size=6, eval_batch=6), 1e-3, 1e-2,
-    )  # fmt: skip
+    def small(key):  # compiles quickly
+        return NeuralODE(MLPField(20, 4, 1, key=key), Solver("euler", step=0.5))
+
+    recipe = Recipe(epochs=1, batch_size=6, eval_batch=6)
+    build = mortality_model(small, 20, "end")
+    row = Row("toy", "a small one", lambda _: prepared, LabelSeries("end"), build, recipe, 1e-3, 1e-2)
     done = reproduce(row, [0, 1], tmp_path / "results", tmp_path / "runs", progress=Quiet())
     assert [r.seed for r in done] == [0, 1]
-    assert all(0 <= r.metrics["auc"] <= 1 and r.epochs == 1 and r.parameters == 193_072 for r in done)
-    assert results.load(tmp_path / "results") == [results.Result(**{**vars(r), "notes": list(r.notes)}) for r in done]
+    assert all(0 <= r.metrics["auc"] <= 1 and r.epochs == 1 for r in done)
+    assert results.load(tmp_path / "results") == done
     assert reproduce(row, [0, 1], tmp_path / "results", tmp_path / "runs", progress=Quiet()) == []

@@ -138,6 +138,6 @@ class ODERNN(eqx.Module):
             mean, spread = (jnp.where(step.update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
             return (mean, spread), mean
 
-        zero = jnp.zeros(self.size, x.dtype)
+        zero = jnp.zeros(self.size, gates_x.dtype)
         last, means = lax.scan(move, (zero, zero), laid)
         return last, (means, laid)

@@ -115,6 +115,7 @@ class Solver:
         """
         if times.shape[-1] == 1:
             return jax.tree.map(lambda y: y[:, None], keep(y0)), Stats.none(times.shape[0])
+        y0, times = _in_one_precision(field, y0, times, args)
         tableau = METHODS[self.method]
         if self.gradient != "checkpointed":
             return _solve_by_diffrax(self, tableau, field, y0, times, args, keep)
@@ -123,6 +124,13 @@ class Solver:
         first = 2 if self.adaptive else 1
         evaluations = first + tableau.evaluations_per_step * (counts.accepted + counts.rejected)
         return out, Stats(counts.accepted, counts.rejected, evaluations, counts.status)
+
+
+def _in_one_precision(field, y0, times, args):
+    """State and times in the precision in which the field answers, e.g. float32 data under float64 weights."""
+    slope = eqx.filter_eval_shape(jax.vmap(field, axis_name=stepping.SAMPLES), times[:, 0], y0, args)
+    widest = jnp.result_type(*jax.tree.leaves((y0, slope)))
+    return jax.tree.map(lambda y: y.astype(widest), y0), times.astype(widest)
 
 
 def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, keep):

@@ -49,7 +49,8 @@ def save(folder: Path, result: Result) -> Path:
 
 def load(folder: Path) -> list[Result]:
     """Every result below `folder`."""
-    return [Result(**json.loads(p.read_text())) for p in sorted(folder.glob("*/*.json"))]
+    read = [json.loads(p.read_text()) for p in sorted(folder.glob("*/*.json"))]
+    return [Result(**{**each, "notes": tuple(each["notes"])}) for each in read]
 
 
 def _short_lists(text: str) -> str:

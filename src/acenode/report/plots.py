@@ -75,9 +75,8 @@ def attention_over_time(
     with figure_style():
         import matplotlib.pyplot as plt
 
-        figure, axes = plt.subplots(
-            len(rows), len(times), figsize=(1.55 * len(times) + 0.8, 1.75 * len(rows)), squeeze=False, layout="constrained"
-        )
+        size = (1.55 * len(times) + 0.8, 1.75 * len(rows))
+        figure, axes = plt.subplots(len(rows), len(times), figsize=size, squeeze=False, layout="constrained")
         short = [n.split()[-1] for n in names]
         image = None
         for r, (label, matrices) in enumerate(rows):

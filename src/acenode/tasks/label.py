@@ -6,6 +6,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..models.trace import Trace
@@ -22,7 +23,7 @@ class Labelled(eqx.Module):
     """A question about each series, and its label (0 or 1)."""
 
     question: Question
-    label: Float[Array, " batch"]
+    label: Float[Array | np.ndarray, " batch"]
 
 
 class LabelHead(eqx.Module):

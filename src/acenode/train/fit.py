@@ -146,7 +146,7 @@ def fit(
         np.asarray(state.best_epoch),
         np.asarray(state.best_score),
         spent + time.perf_counter() - began,
-        _notes(arrays, members),
+        _notes(arrays, members, np.asarray(state.best_epoch)),
     )
 
 
@@ -412,12 +412,14 @@ def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
     return digest.hexdigest()
 
 
-def _notes(history: dict[str, np.ndarray], members) -> tuple[str, ...]:
+def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[str, ...]:
     """What a reader must be told at the end."""
     notes = []
     for k, member in enumerate(members):
         skipped = int(history["skipped"][:, k].sum()) if "skipped" in history else 0
         failed = int(history["failed"][:, k].sum()) if "failed" in history else 0
+        if best_epoch[k] < 0:
+            notes.append(f"member ({member}): no epoch had a finite validation score; its parameters are untrained.")
         if skipped:
             notes.append(
                 f"member ({member}): {skipped} updates were skipped because the loss or its gradient was not "

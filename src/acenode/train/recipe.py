@@ -76,7 +76,9 @@ class Recipe:
             raise ValueError(f"Recipe(clip={self.clip}): must be positive, or None.")
         if isinstance(self.optimiser, str) and self.optimiser not in OPTIMISERS:
             raise ValueError(f"Recipe(optimiser={self.optimiser!r}): choose from {', '.join(OPTIMISERS)}.")
-        if self.main_gradient == "paper" and self.initial_with == "main" and self.algorithm == "alternating":
+        if self.main_gradient == "paper" and self.algorithm == "joint":
+            raise ValueError("Recipe(main_gradient='paper') holds a(t) constant, which a joint step cannot: alternate.")
+        if self.main_gradient == "paper" and self.initial_with == "main":
             # a(t) held constant gives theta_q no gradient in the main step: silently never trained.
             object.__setattr__(self, "initial_with", "attention")
 
