@@ -81,7 +81,7 @@ class LabelSeries:
         return jnp.mean(jax.nn.sigmoid(self._logits(model, trace)), axis=0)
 
     def metrics(self, outputs, batch: Labelled, weight) -> dict[str, Array]:
-        p, y = outputs, batch.label
+        p, y = outputs, jnp.asarray(batch.label)
         safe = jnp.clip(p, 1e-7, 1 - 1e-7)
         entropy = -(y * jnp.log(safe) + (1 - y) * jnp.log(1 - safe))
         return {
