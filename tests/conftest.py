@@ -8,6 +8,8 @@ import pytest
 # A cache from an older run could hide that something no longer compiles. Name a folder in the variable to use one.
 os.environ.setdefault("ACENODE_COMPILATION_CACHE", "off")
 jax.config.update("jax_enable_x64", True)
+# Tests compile much and compute little: the compiler need not try hard. A third of the time goes this way.
+jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from problems import leaves_equal, solve
 
 from acenode.ode import CoEvolvingODE, Elementwise, NeuralODE, Path, Solver, Stats, sentence
@@ -12,6 +13,7 @@ from acenode.ode import CoEvolvingODE, Elementwise, NeuralODE, Path, Solver, Sta
 WELL, BLOWS_UP, ENDS, BROKEN = range(4)
 OK, TOO_MANY_STEPS, STEP_TOO_SMALL, NOT_FINITE = range(4)
 TIMES = jnp.array([0.0, 0.1, 0.4, 1.0])
+late = jnp.asarray(False)
 
 
 class Trouble(eqx.Module):
@@ -20,7 +22,7 @@ class Trouble(eqx.Module):
     Each branch reads a harmless x where it does not apply, so that only the failed sample has infinite derivatives.
     """
 
-    p: jax.Array
+    p: Array
 
     def __call__(self, t, h):
         x, kind = h
@@ -43,17 +45,18 @@ CASES = {
 
 @eqx.filter_jit
 @eqx.filter_value_and_grad(has_aux=True)
-def value_and_gradient(asked, solver):
+def value_and_gradient(asked, solver, early: Array):
+    """A loss on the samples that are well, or, where `early`, on what sample 1 reached before it failed."""
     field, h0 = asked
     path = NeuralODE(field, solver)(h0, TIMES)
-    return jnp.sum(path.finite[..., 0] ** 2), path
+    return jnp.where(early, path.h[1, 1, 0], jnp.sum(path.finite[..., 0] ** 2)), path
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_failed_samples_fail_alone(case):
     solver, status = CASES[case]
     field = Trouble(jnp.asarray(1.0))
-    (value, path), (grad_field, grad_h0) = value_and_gradient((field, MIXED), solver)
+    (value, path), (grad_field, grad_h0) = value_and_gradient((field, MIXED), solver, late)
     np.testing.assert_array_equal(path.stats.status, status)
     np.testing.assert_array_equal(path.stats.failed, [False, True, True, True])
     # NaN exactly where a sample did not come: 5 / (1 - 5 t) ends at 0.2, the next at 0.5, the last never starts.
@@ -68,7 +71,7 @@ def test_failed_samples_fail_alone(case):
     np.testing.assert_allclose(h[0, :, 0], np.exp(-np.asarray(TIMES)), rtol=0.03 if case == "euler" else 1e-3)
 
     # The healthy sample is what it is among healthy ones, bit for bit.
-    (_, among), _ = value_and_gradient((field, HEALTHY), solver)
+    (_, among), _ = value_and_gradient((field, HEALTHY), solver, late)
     assert leaves_equal(
         (path.h[0], path.stats.steps[0], path.stats.rejected[0]),
         (among.h[0], among.stats.steps[0], among.stats.rejected[0]),
@@ -88,7 +91,7 @@ def test_failed_samples_fail_alone(case):
 def test_all_samples_fail():
     solver, _ = CASES["rk4"]
     (value, path), (grad_field, grad_h0) = value_and_gradient(
-        (Trouble(jnp.asarray(1.0)), MIXED[jnp.array([3, 3, 1, 1])]), solver
+        (Trouble(jnp.asarray(1.0)), MIXED[jnp.array([3, 3, 1, 1])]), solver, late
     )
     assert np.asarray(path.stats.failed).all() and value == 0
     assert grad_field.p == 0 and not np.asarray(grad_h0).any()
@@ -96,24 +99,18 @@ def test_all_samples_fail():
 
 def test_what_a_failed_sample_did_reach_has_its_gradient():
     # x(0.1) = x0 / (1 - 0.1 p x0), whatever happens later: d/dp = 0.1 x^2, d/dx0 = (x / x0)^2.
-    @eqx.filter_jit
-    @eqx.filter_grad
-    def early(asked):
-        field, h0 = asked
-        return NeuralODE(field, Solver(rtol=1e-8, atol=1e-9, checkpoints=4))(h0, TIMES).h[0, 1, 0]
-
-    field, h0 = early((Trouble(jnp.asarray(1.0)), MIXED[1:]))
-    np.testing.assert_allclose(field.p, 0.1 * 10.0**2, rtol=1e-5)
-    np.testing.assert_allclose(h0[:, 0], [4.0, 0.0, 0.0], rtol=1e-5)
+    solver, _ = CASES["few steps"]
+    (x, path), (field, h0) = value_and_gradient((Trouble(jnp.asarray(1.0)), MIXED), solver, jnp.asarray(True))
+    assert float(x) == pytest.approx(10.0, rel=1e-3) and int(path.stats.rejected[1]) > 0
+    np.testing.assert_allclose(field.p, 0.1 * 10.0**2, rtol=0.01)
+    np.testing.assert_allclose(h0[:, 0], [0.0, 4.0, 0.0, 0.0], rtol=0.01)
 
 
-@pytest.mark.parametrize("form", ["direct", "backsolve"])
-def test_the_other_gradient_forms_say_so_too(form):
-    solver = Solver(gradient=form, max_steps=64)
-    ode = NeuralODE(Trouble(jnp.asarray(1.0)), solver)
+def test_the_other_gradient_forms_say_so_too():
+    ode = NeuralODE(Trouble(jnp.asarray(1.0)), Solver(gradient="direct", max_steps=64))
     path, among = solve(ode, MIXED, TIMES), solve(ode, HEALTHY, TIMES)
     np.testing.assert_array_equal(path.stats.failed, [False, True, True, True])
-    np.testing.assert_array_equal(path.stats.evaluations, -1)
+    np.testing.assert_array_equal(path.stats.evaluations, -1)  # diffrax does not count them
     assert np.isnan(path.h[1, 2:, 0]).all() and np.isfinite(path.h[1, :2, 0]).all()
     assert np.isnan(path.h[2, 3:, 0]).all() and np.isfinite(path.h[2, :3, 0]).all()
     assert leaves_equal(path.h[0], among.h[0])

@@ -72,18 +72,18 @@ def fixed(method: str, **options):
     return coevolving(Elementwise(), 2, Solver(method, step=0.1, max_steps=16, checkpoints=2, **options)), H0
 
 
-@pytest.mark.parametrize("method", ["euler", "midpoint", "rk4_38", "tsit5"])
+@pytest.mark.parametrize("method", ["euler", "midpoint", "rk4", "tsit5"])
 def test_fixed_steps(method):
     # Coarse steps: the gradient is that of the steps taken, to rounding, however far they are from the ODE. The
     # times lie on steps and between them; ten steps and two checkpoints thin the tape three times.
     assert_matches_differences(fixed(method), 1e-5, 1e-8)
 
 
-@pytest.mark.parametrize("method, form, tolerance", [("heun", "direct", 1e-10), ("rk4", "backsolve", 1e-4)])
-def test_fixed_steps_of_the_other_forms(method, form, tolerance):
+@pytest.mark.parametrize("form, tolerance", [("direct", 1e-10), ("backsolve", 1e-4)])
+def test_fixed_steps_of_the_other_forms(form, tolerance):
     # On the steps themselves the two loops do the same arithmetic; backsolve takes its steps again backwards.
     times = jnp.array([[0.0, 0.1, 0.3, 1.0], [0.0, 0.2, 0.8, 0.8]])
-    ours, theirs = gradient(fixed(method), times), gradient(fixed(method, gradient=form), times)
+    ours, theirs = gradient(fixed("rk4"), times), gradient(fixed("rk4", gradient=form), times)
     np.testing.assert_allclose(theirs, ours, rtol=tolerance, atol=tolerance)
 
 

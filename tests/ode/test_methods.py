@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from problems import solve
 
-from acenode.ode import NeuralODE, Solver
+from acenode.ode import NeuralODE, Solver, Stats
 from acenode.ode.tableau import METHODS
 
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -113,35 +113,45 @@ def test_each_sample_chooses_its_own_steps():
     assert mixed[0] == slow[0] == slow[1]
 
 
-@every_method
-def test_evaluations_are_the_calls_that_were_made(method):
+def wavy(t, h):
+    return h**2 * jnp.cos(9 * t)
+
+
+def count_calls(field, solver: Solver, end: float) -> tuple[int, Stats]:
+    """Calls of the field by a solve from 0 to `end`, counted by itself, and what the solver says of it."""
     calls = 0
 
-    def field(t, h):
+    def counted(t, h):
         nonlocal calls
         calls += 1
-        return h**2 * jnp.cos(9 * t)
+        return field(t, h)
 
-    step = 0.3  # four steps to 1, the last one cut short
     with jax.disable_jit():
-        stats = NeuralODE(field, Solver(method, step=step))(jnp.full((1, 1), 0.5), jnp.array([0.0, 1.0])).stats
+        stats = NeuralODE(counted, solver)(jnp.full((1, 1), 0.5), jnp.array([0.0, end])).stats
+    return calls, jax.tree.map(lambda count: int(count[0]), stats)
+
+
+@every_method
+def test_evaluations_are_the_calls_that_were_made(method):
+    solver = Solver(method, step=0.3)  # four steps to 1, the last one cut short
+    # A solve of no length shows what comes before the first step, calls that only look at shapes included.
+    start, nothing = count_calls(wavy, solver, 0.0)
+    calls, stats = count_calls(wavy, solver, 1.0)
     stages = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "rk4_38": 4, "dopri5": 6, "tsit5": 6}[method]
-    assert int(stats.steps[0]) == 4 and int(stats.rejected[0]) == 0
-    assert int(stats.evaluations[0]) == calls == 1 + 4 * stages
+    assert (nothing.steps, nothing.evaluations) == (0, 1)
+    assert (stats.steps, stats.rejected) == (4, 0)
+    assert calls - start == stats.evaluations - nothing.evaluations == 4 * stages
 
 
 def test_rejected_steps_are_counted_too():
-    calls = 0
+    def jump(t, h):  # into which the first try runs
+        return -h * jnp.where(t < 0.5, 1.0, 30.0)
 
-    def field(t, h):
-        nonlocal calls
-        calls += 1
-        return -h * jnp.where(t < 0.5, 1.0, 30.0)  # a jump, into which the first try runs
-
-    with jax.disable_jit():
-        stats = NeuralODE(field)(jnp.ones((1, 1)), jnp.array([0.0, 1.0])).stats
-    assert int(stats.rejected[0]) > 0
-    assert int(stats.evaluations[0]) == calls == 2 + 6 * int(stats.steps[0] + stats.rejected[0])
+    start, nothing = count_calls(jump, Solver(), 0.0)
+    calls, stats = count_calls(jump, Solver(), 1.0)
+    assert nothing.evaluations == 2  # the first slope, and one to choose the first step
+    assert stats.rejected > 0
+    assert calls - start == stats.evaluations - 2 == 6 * (stats.steps + stats.rejected)
 
 
 def test_a_whole_number_of_steps_leaves_no_crumb():
