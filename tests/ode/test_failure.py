@@ -1,7 +1,6 @@
 """Failure is a status with a sentence, per sample: never an exception, a silent NaN, or a matter for its mates."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
