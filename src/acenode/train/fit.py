@@ -163,8 +163,7 @@ def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: i
         _check_rows("evaluate(indices=...)", each, samples)
     padded, weight = _pad(indices)
     arrays, static = eqx.partition(models, eqx.is_array)
-    run = _evaluation(task, static, eval_batch)
-    out = run(arrays, padded, weight, data, jax.random.key(seed))
+    out = _mapped_metrics(arrays, static, task, eval_batch, padded, weight, data, jax.random.key(seed))
     return {name: np.asarray(value) for name, value in out.items()}
 
 
@@ -174,12 +173,6 @@ def _mapped_metrics(arrays, static, task, eval_batch, rows, weight, data, key):
         return _metrics(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
 
     return jax.vmap(one)(arrays, rows, weight)
-
-
-def _evaluation(task, static, eval_batch):
-    return lambda arrays, rows, weight, data, key: _mapped_metrics(
-        arrays, static, task, eval_batch, rows, weight, data, key
-    )
 
 
 def _metrics(model, task: Task, eval_batch: int, rows, weight, data, key) -> dict[str, Array]:
@@ -212,7 +205,7 @@ class _Program:
     def start(self, seeds, rows: _Rows, data) -> tuple[_State, PyTree]:
         def one(seed, rows):
             model = self.build(jax.random.key(seed))
-            model = self._remember(model, rows, data, jax.random.key(seed))
+            model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
             optimisers = start(self.recipe, model)
             # With a type of its own: a weak one would change after the first epoch and compile everything twice.
             worst = jnp.asarray(jnp.inf if self.task.better == "lower" else -jnp.inf, float)
@@ -225,9 +218,6 @@ class _Program:
 
     def epoch(self, state: _State, static, seeds, rows, rates, data, epoch):
         return _epoch(self.task, self.recipe, self.batch, self.steps, static, state, seeds, rows, rates, data, epoch)
-
-    def _remember(self, model, rows, data, key):
-        return _measure(self.recipe, self.task, model, rows, data, key)
 
 
 def _measure(recipe: Recipe, task: Task, model, rows: _Rows, data, key):
