@@ -139,7 +139,7 @@ def test_every_status_has_a_sentence_with_a_fix():
 
 
 def test_finite_on_states_of_any_shape():
-    stats = Stats(*(jnp.zeros(2, jnp.int32) for _ in range(3)), jnp.array([0, 3], jnp.int32))
+    stats = Stats(*(jnp.zeros(2, jnp.int32) for _ in range(4)), jnp.array([0, 3], jnp.int32))
     path = Path(jnp.zeros((2, 1)), jnp.full((2, 1, 3, 4, 4), jnp.nan).at[0].set(2.0), None, stats)
     np.testing.assert_array_equal(path.finite[0], 2.0)
     np.testing.assert_array_equal(path.finite[1], 0.0)

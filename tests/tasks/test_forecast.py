@@ -24,7 +24,7 @@ class Given(eqx.Module):
 
     def __call__(self, series, times, key):
         zero = jnp.zeros_like(self.status)
-        stats = Stats(zero, zero, zero + 7, self.status)
+        stats = Stats(zero, zero, zero + 7, zero + 5, self.status)
         return Trace(self.states, self.states[:, :, 0], self.penalty, None, stats, None, None)
 
 

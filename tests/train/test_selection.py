@@ -66,7 +66,7 @@ class Failing(Walk):
 
     def loss(self, model, batch, key, epoch):
         self.calls.append(epoch)
-        return -model.at, Report(jnp.asarray(2), jnp.asarray(30.0))
+        return -model.at, Report(jnp.asarray(2), jnp.asarray(30.0), jnp.asarray(20.0))
 
 
 def test_failed_solves_are_counted_and_told_of():

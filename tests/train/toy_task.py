@@ -16,7 +16,7 @@ from acenode.train import Fit, Recipe, fit
 
 SIZE = 2
 TIMES = jnp.asarray([0.0, 1.0])
-NOTHING = Report(jnp.zeros((), int), jnp.zeros(()))
+NOTHING = Report(jnp.zeros((), int), jnp.zeros(()), jnp.zeros(()))
 
 
 def leaves(tree) -> list[np.ndarray]:
@@ -115,7 +115,7 @@ class Regression:
         prediction, stats = model(batch.x)
         good = ~stats.failed
         value = jnp.sum(jnp.where(good, jnp.square(prediction - batch.y), 0.0)) / jnp.maximum(jnp.sum(good), 1)
-        return value, Report(jnp.sum(~good), jnp.mean(stats.evaluations.astype(value.dtype)))
+        return value, Report.of(stats)
 
     def first_states(self, model, batch, key):
         return batch.x, TIMES

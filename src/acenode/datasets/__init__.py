@@ -4,9 +4,37 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import files as files, physionet as physionet, reference as reference, split as split
+    from . import (
+        brusselator as brusselator,
+        cifar10 as cifar10,
+        climate_reference as climate_reference,
+        files as files,
+        images as images,
+        mnist as mnist,
+        ou as ou,
+        physionet as physionet,
+        reference as reference,
+        split as split,
+        svhn as svhn,
+        ushcn as ushcn,
+        ushcn_raw as ushcn_raw,
+    )
 
-__all__ = ["files", "physionet", "reference", "split"]
+__all__ = [
+    "brusselator",
+    "cifar10",
+    "climate_reference",
+    "files",
+    "images",
+    "mnist",
+    "ou",
+    "physionet",
+    "reference",
+    "split",
+    "svhn",
+    "ushcn",
+    "ushcn_raw",
+]
 
 
 def __getattr__(name: str):

@@ -1,7 +1,18 @@
 """Models, each composed of the library's parts; swapping the ODE is the whole difference between variants."""
 
 from .encoders import GRUEncoder as GRUEncoder
+from .filter import Cell as Cell, Filter as Filter
 from .first_look import FirstLook as FirstLook
+from .image import ImageClassifier as ImageClassifier, Stem as Stem, Verdict as Verdict
 from .latent_ode import LatentODE as LatentODE
 from .ode_rnn import ODERNN as ODERNN
+from .recurrent import (
+    GRUD as GRUD,
+    TLSTM as TLSTM,
+    GRUSimple as GRUSimple,
+    RNNDecay as RNNDecay,
+    RNNDt as RNNDt,
+    RNNImpute as RNNImpute,
+)
 from .trace import Trace as Trace
+from .variational import RNNVAE as RNNVAE, SequentialVAE as SequentialVAE

@@ -12,20 +12,24 @@ from ..series import Series
 class GRUEncoder(eqx.Module):
     """A gated recurrent unit over the rows [gap, values, observed], from the last row to the first.
 
-    Padding rows leave the state alone.
+    Rows with nothing observed, such as padding, leave the state alone. `masked=False` leaves `observed` out of the
+    input: a missing value then looks like a zero.
     """
 
     cell: eqx.nn.GRUCell
     size: int = eqx.field(static=True)
+    masked: bool = eqx.field(static=True)
 
-    def __init__(self, variables: int, size: int, *, key: PRNGKeyArray):
-        self.cell = eqx.nn.GRUCell(2 * variables + 1, size, key=key)
+    def __init__(self, variables: int, size: int, *, masked: bool = True, key: PRNGKeyArray):
+        self.cell = eqx.nn.GRUCell((2 if masked else 1) * variables + 1, size, key=key)
         self.size = size
+        self.masked = masked
 
     def __call__(self, series: Series) -> Float[Array, " size"]:
         """One series, not a batch."""
         gap = jnp.diff(series.times, append=series.times[-1:])
-        rows = jnp.concatenate([gap[:, None], series.values, series.observed.astype(gap.dtype)], axis=1)
+        rows = [gap[:, None], series.values, series.observed.astype(gap.dtype)]
+        rows = jnp.concatenate(rows if self.masked else rows[:2], axis=1)
 
         def step(state, x):
             row, real = x

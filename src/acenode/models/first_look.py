@@ -6,7 +6,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..ode import CoEvolvingODE
 from ..series import Series
 from .trace import Trace
 
@@ -26,10 +25,7 @@ class FirstLook(eqx.Module):
         first = jnp.asarray(series.values[:, 0])
         h0 = jnp.zeros((*first.shape, self.channels), first.dtype).at[..., 0].set(first)
         grid = jnp.concatenate([series.times[:, :1], times], axis=1)
-        if isinstance(self.ode, CoEvolvingODE):
-            path = self.ode(h0, grid, attention=attention)
-        else:
-            path = self.ode(h0, grid)
+        path = self.ode(h0, grid, attention=attention)
         return Trace(
             path.finite[None, :, 1:],
             first[None],

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..ode import CoEvolvingODE
 from ..series import Series
 from .encoders import encode
 from .trace import Trace
@@ -56,10 +55,7 @@ class LatentODE(eqx.Module):
         h0 = z0.reshape(count * batch, *self.shape)
         begin = jnp.full((batch, 1), self.start, times.dtype)
         grid = jnp.tile(jnp.concatenate([begin, times], axis=1), (count, 1))
-        if isinstance(self.ode, CoEvolvingODE):
-            path = self.ode(h0, grid, attention=attention)
-        else:
-            path = self.ode(h0, grid)
+        path = self.ode(h0, grid, attention=attention)
         states = path.finite[:, 1:]
         return Trace(
             states.reshape(count, batch, *states.shape[1:]),

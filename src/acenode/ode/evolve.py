@@ -1,7 +1,7 @@
 """ODEs without attention: the base models of the paper. All answer `ode(h0, times) -> Path`.
 
 They take a batch: `h0` has a leading batch axis, `times` is shared, or has one row per sample. The first time is
-the one at which `h0` holds.
+the one at which `h0` holds. `attention` is there because a `CoEvolvingODE` takes it; here there is none.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +29,14 @@ class NeuralODE(eqx.Module):
     f: Callable
     solver: Solver = eqx.field(static=True, default=Solver())
 
-    def __call__(self, h0: Float[Array, "batch ..."], times: Array) -> Path:
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         times = check_question("NeuralODE", h0, times)
         h, stats = self.solver.solve(_Alone(self.f), h0, times)
         return Path(times, h, None, stats)
 
 
 class AugmentedODE(eqx.Module):
-    """A neural ODE on h with `extra` zeros appended: dimensions of a vector, channels of a feature map.
+    """A neural ODE on h with `extra` zeros appended to its last axis: dimensions of a vector, channels of a map.
 
     `f` works on the larger state, and so does whatever reads the path.
     """
@@ -45,10 +45,10 @@ class AugmentedODE(eqx.Module):
     extra: int = eqx.field(static=True, default=5)
     solver: Solver = eqx.field(static=True, default=Solver())
 
-    def __call__(self, h0: Float[Array, "batch ..."], times: Array) -> Path:
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         times = check_question("AugmentedODE", h0, times)
-        zeros = jnp.zeros((h0.shape[0], self.extra, *h0.shape[2:]), h0.dtype)
-        h, stats = self.solver.solve(_Alone(self.f), jnp.concatenate([h0, zeros], axis=1), times)
+        zeros = jnp.zeros((*h0.shape[:-1], self.extra), h0.dtype)
+        h, stats = self.solver.solve(_Alone(self.f), jnp.concatenate([h0, zeros], axis=-1), times)
         return Path(times, h, None, stats)
 
 
@@ -64,7 +64,7 @@ class ResidualStack(eqx.Module):
     def __init__(self, blocks: Sequence[Callable]):
         self.blocks = tuple(blocks)
 
-    def __call__(self, h0: Float[Array, "batch ..."], times: Array) -> Path:
+    def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         times = check_question("ResidualStack", h0, times)
         states = [h0]
         for block in self.blocks:

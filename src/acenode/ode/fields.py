@@ -116,46 +116,6 @@ class GRUField(eqx.Module):
         return (1 - z) * (u - h)
 
 
-def group_norm(channels: int) -> eqx.nn.GroupNorm:
-    """Group norm with 32 groups, or the largest smaller number that divides the channels (23 for 69)."""
-    groups = next(g for g in range(min(32, channels), 0, -1) if channels % g == 0)
-    return eqx.nn.GroupNorm(groups, channels)
-
-
-class TimeConv(eqx.Module):
-    """A 3 x 3 convolution that sees one more channel, filled with t."""
-
-    conv: eqx.nn.Conv2d
-
-    def __init__(self, channels: int, *, key: PRNGKeyArray):
-        self.conv = eqx.nn.Conv2d(channels + 1, channels, 3, padding=1, key=key)
-
-    def __call__(self, t, h: Float[Array, "channels y x"]) -> Float[Array, "channels y x"]:
-        clock = jnp.full((1, *h.shape[1:]), t, h.dtype)
-        return self.conv(jnp.concatenate([clock, h]))
-
-
-class ConvField(eqx.Module):
-    """Time-concatenated convolutions with group norm: GN, ReLU, Conv, GN[, ReLU, Conv, GN].
-
-    `convs=2` is the function f of ODE-Net, `convs=1` the paper's light f'' with its second layer removed.
-    """
-
-    norms: tuple[eqx.nn.GroupNorm, ...]
-    convs: tuple[TimeConv, ...]
-
-    def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
-        if convs < 1:
-            raise ValueError(f"ConvField(convs={convs}): at least 1.")
-        self.norms = tuple(group_norm(channels) for _ in range(convs + 1))
-        self.convs = tuple(TimeConv(channels, key=k) for k in jax.random.split(key, convs))
-
-    def __call__(self, t: Float[Array, ""], h: Float[Array, "channels y x"]) -> Float[Array, "channels y x"]:
-        for norm, conv in zip(self.norms[:-1], self.convs, strict=True):
-            h = conv(t, jax.nn.relu(norm(h)))
-        return self.norms[-1](h)
-
-
 class RowField(eqx.Module):
     """One network for all rows of a (rows, channels) state: row i moves by (h_i, e_i[, t]) alone.
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .constant import Constant
-from .fields import group_norm
+from .convolution import Conv, GroupNorm
 
 _FLAT = 1e-6  # a dimension with a smaller standard deviation counts as constant
 
@@ -70,18 +70,18 @@ class Dense(eqx.Module):
 
 
 class ConvInitial(eqx.Module):
-    """Convolutions from a feature map h(0) to a(0) of the same shape: GN, ReLU, Conv3x3, GN, ReLU, [Conv3x3,] GN."""
+    """Convolutions from a feature map h(0), channels last, to a(0): GN, ReLU, Conv, GN, ReLU, [Conv,] GN."""
 
-    norms: tuple[eqx.nn.GroupNorm, ...]
-    convs: tuple[eqx.nn.Conv2d, ...]
+    norms: tuple[GroupNorm, ...]
+    convs: tuple[Conv, ...]
 
     def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
         if convs not in (1, 2):
             raise ValueError(f"ConvInitial(convs={convs}): 1 or 2.")
-        self.norms = tuple(group_norm(channels) for _ in range(3))
-        self.convs = tuple(eqx.nn.Conv2d(channels, channels, 3, padding=1, key=k) for k in jax.random.split(key, convs))
+        self.norms = tuple(GroupNorm(channels) for _ in range(3))
+        self.convs = tuple(Conv(channels, channels, key=k) for k in jax.random.split(key, convs))
 
-    def __call__(self, h0: Float[Array, "batch channels y x"]) -> Float[Array, "batch channels y x"]:
+    def __call__(self, h0: Float[Array, "batch y x channels"]) -> Float[Array, "batch y x channels"]:
         return jax.vmap(self._one)(h0)
 
     def _one(self, h):

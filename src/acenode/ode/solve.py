@@ -32,12 +32,14 @@ class Stats(eqx.Module):
     """What the solver did for each sample.
 
     `status` is 0 where all went well; `sentence(status)` says what went wrong and what to do elsewhere.
-    `evaluations` counts calls of the vector field (NFE, forward); -1 where the method does not count them.
+    `evaluations` counts calls of the vector field (NFE, forward), `pullbacks` those with a vector-Jacobian product
+    that a gradient would take (NFE, backward); -1 where the method does not count them.
     """
 
     steps: Int[Array, " batch"]
     rejected: Int[Array, " batch"]
     evaluations: Int[Array, " batch"]
+    pullbacks: Int[Array, " batch"]
     status: Int[Array, " batch"]
 
     @property
@@ -47,7 +49,7 @@ class Stats(eqx.Module):
     @classmethod
     def none(cls, batch: int) -> "Stats":
         zero = jnp.zeros(batch, jnp.int32)
-        return cls(zero, zero, zero, zero)
+        return cls(zero, zero, zero, zero, zero)
 
 
 def sentence(status: SupportsInt) -> str:
@@ -123,7 +125,8 @@ class Solver:
         out, counts = stepping.integrate(field, y0, args, times, tableau, control, keep)
         first = 2 if self.adaptive else 1
         evaluations = first + tableau.evaluations_per_step * (counts.accepted + counts.rejected)
-        return out, Stats(counts.accepted, counts.rejected, evaluations, counts.status)
+        pullbacks = counts.accepted * stepping.pullbacks_per_step(tableau, times)
+        return out, Stats(counts.accepted, counts.rejected, evaluations, pullbacks, counts.status)
 
 
 def _in_one_precision(field, y0, times, args):
@@ -179,7 +182,7 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
         status = jnp.where((status == stepping.OK) & ~jnp.stack(finite).all(), stepping.NOT_FINITE, status)
         kept = jax.tree.map(lambda y: jnp.where(jnp.isfinite(y), y, jnp.nan), keep(ys))
         stats = solution.stats
-        counts = (stats["num_accepted_steps"], stats["num_rejected_steps"], jnp.asarray(-1), status)
+        counts = (stats["num_accepted_steps"], stats["num_rejected_steps"], jnp.asarray(-1), jnp.asarray(-1), status)
         return kept, tuple(jnp.asarray(c, jnp.int32) for c in counts)
 
     kept, counts = jax.vmap(one, axis_name=stepping.SAMPLES)(y0, times, args)

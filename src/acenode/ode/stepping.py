@@ -248,6 +248,20 @@ def _first_step(field, args, t, y, slope, span, tableau: Tableau, control: Contr
 # --- forward --------------------------------------------------------------------------------------------------
 
 
+def _ends_only(times) -> bool:
+    """Whether only the last state is asked for, so that nothing is read between the steps."""
+    return times.shape[1] == 2
+
+
+def pullbacks_per_step(tableau: Tableau, times) -> int:
+    """Calls of the vector field, each with its vector-Jacobian product, in the backward pass of one step.
+
+    Reading between the steps takes the slope at the end of the step as well.
+    """
+    stages = len(tableau.a) + (not tableau.last_is_next)
+    return stages if _ends_only(times) or tableau.dense == "linear" else stages + 1
+
+
 def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: bool):
     field, y0, args = vjp_arg
     field = jax.vmap(field, axis_name=SAMPLES)
@@ -265,6 +279,8 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
     out = jax.tree.map(
         lambda y: jnp.where(started.reshape(started.shape + (1,) * (y.ndim - 1)), y[:, None], 0.0), keep(y0)
     )
+    if _ends_only(times):
+        out = None  # the state where the loop ends is all there is to read
     finite = _finite((y0, slope))
     status = jnp.where(finite, OK, NOT_FINITE).astype(jnp.int32)
     none = jnp.zeros(batch, jnp.int32)
@@ -308,11 +324,13 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
             dt_next, stuck = jnp.full_like(dt, control.step), ~good
         moved = c.active & good
         t_moved = jnp.where(moved, t_new, c.t)
-        basis = _basis(tableau, c.t, t_moved, times)
-        terms = _interpolant(tableau, dt, keep(c.y), keep(y_new), list(map(keep, slopes)), keep(slope_new))
-        # A rejected trial may hold inf or NaN, which a weight of zero would not silence.
-        terms = [_select(moved, term, jax.tree.map(jnp.zeros_like, term)) for term in terms]
-        out = jax.tree.map(jnp.add, c.out, _read(basis, terms))
+        out = c.out
+        if out is not None:
+            basis = _basis(tableau, c.t, t_moved, times)
+            terms = _interpolant(tableau, dt, keep(c.y), keep(y_new), list(map(keep, slopes)), keep(slope_new))
+            # A rejected trial may hold inf or NaN, which a weight of zero would not silence.
+            terms = [_select(moved, term, jax.tree.map(jnp.zeros_like, term)) for term in terms]
+            out = jax.tree.map(jnp.add, out, _read(basis, terms))
         failed = c.active & stuck
         counts = Counts(
             c.counts.accepted + moved,
@@ -340,7 +358,10 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
     counts = c.counts._replace(status=jnp.where(c.active, TOO_MANY_STEPS, c.counts.status))
     # Times that were never reached are not numbers, and the status says why.
     reached = times <= c.t[:, None]
-    out = jax.tree.map(lambda o: jnp.where(reached.reshape(reached.shape + (1,) * (o.ndim - 2)), o, jnp.nan), c.out)
+    out = c.out
+    if out is None:
+        out = jax.tree.map(lambda *ends: jnp.stack(ends, axis=1), keep(y0), keep(c.y))
+    out = jax.tree.map(lambda o: jnp.where(reached.reshape(reached.shape + (1,) * (o.ndim - 2)), o, jnp.nan), out)
     return out, counts, c.tape._replace(failed=counts.status != OK)
 
 
@@ -412,14 +433,15 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
         grad_y, grad_field, grad_args = grads
         t, end = tape.t[i], tape.end[i]
         moved = end > t
-        basis = _basis(tableau, t, end, times)
+        basis = None if _ends_only(times) else _basis(tableau, t, end, times)
         t, y, a_moving, a_still = stand_in(moved, (t, y, args_moving, args_still))
         end = jnp.where(moved, end, t)
         _, pull = jax.vjp(
-            lambda p, a, y: replay(p, eqx.combine(a, a_still), y, t, end, True), field_moving, a_moving, y
+            lambda p, a, y: replay(p, eqx.combine(a, a_still), y, t, end, basis is not None), field_moving, a_moving, y
         )
         still = jax.tree.map(jnp.zeros_like, grad_y)
-        more = pull((_select(moved, grad_y, still), _read_transposed(basis, grad_kept)))
+        grad_new = _select(moved, grad_y, still)
+        more = pull(grad_new if basis is None else (grad_new, _read_transposed(basis, grad_kept)))
         # In a step that nobody took there is nothing to add, be the field finite or not.
         more = jax.tree.map(lambda m: jnp.where(moved.any(), m, 0.0), more)
         # A sample that stands still keeps its gradient; those it meets in a batch-wide attention add to it.
@@ -449,7 +471,13 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
         return stretch - 1, lax.fori_loop(0, end - begin, back, grads), ys
 
     zeros = lambda tree: jax.tree.map(jnp.zeros_like, tree)  # noqa: E731
-    grads = (zeros(y0), zeros(field_moving), zeros(args_moving))
+    _, pull_kept = jax.vjp(keep, y0)
+    grad_last = zeros(y0)
+    if _ends_only(times):
+        reached = (times[:, 1] > times[:, 0]) & ~tape.failed
+        ends = jax.tree.map(lambda k, g: jnp.where(_per_sample(reached, k), g[:, 1], 0.0), keep(y0), grad_kept)
+        (grad_last,) = pull_kept(ends)
+    grads = (grad_last, zeros(field_moving), zeros(args_moving))
     room = jax.tree.map(lambda y: jnp.zeros((longest, *y.shape), y.dtype), y0)
     _, grads, _ = lax.while_loop(lambda s: s[0] >= 0, back_stretch, (last_stretch, grads, room))
     grad_y, grad_field, grad_args = grads
@@ -460,6 +488,5 @@ def _backward(tape: _Tape, grad_kept, perturbed, vjp_arg, times, tableau: Tablea
         return g + jnp.where(mask, k, 0.0).sum(axis=1)
 
     kept = jax.tree.map(add_started, zeros(keep(y0)), grad_kept)
-    _, pull = jax.vjp(keep, y0)
-    (more,) = pull(kept)
+    (more,) = pull_kept(kept)
     return grad_field, jax.tree.map(jnp.add, grad_y, more), grad_args

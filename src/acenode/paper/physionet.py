@@ -105,7 +105,7 @@ def _trimmed(series: Series) -> Series:
 
 
 @cache
-def _mortality(data_dir) -> Prepared:
+def _mortality_once(data_dir) -> Prepared:
     """The 4,000 labelled records of set a, split as published (test fifth), a tenth of training for validation."""
     loaded = physionet.load(("a",), data_dir=data_dir)
     split = physionet.split(loaded.panel.ids, labels=loaded.died)
@@ -116,12 +116,17 @@ def _mortality(data_dir) -> Prepared:
     return Prepared(data, split, digest.hexdigest())
 
 
+def _mortality(data_dir, seeds) -> Prepared:
+    return _mortality_once(data_dir)
+
+
 def _decay(iteration):
     """The learning rate falls by a thousandth every iteration, down to a tenth."""
     return jnp.maximum(0.999**iteration, 0.1)
 
 
-RECIPE = Recipe(epochs=30, batch_size=50, optimiser="adamax", schedule=_decay, norm="l2", eval_batch=400)
+def recipe(epochs: int) -> Recipe:
+    return Recipe(epochs=epochs, batch_size=50, optimiser="adamax", schedule=_decay, norm="l2", eval_batch=400)
 
 
 def mortality_row(name: str, ode: Callable, state: int, read: ReadFrom = "start", **config) -> Row:
@@ -132,7 +137,8 @@ def mortality_row(name: str, ode: Callable, state: int, read: ReadFrom = "start"
         data=_mortality,
         task=LabelSeries(read=read),
         build=mortality_model(ode, state, read),
-        recipe=RECIPE,
+        recipe=recipe,
+        epochs=30,
         learning_rate=1e-2,
         penalty=1e-2,
         config={"read": read, "scaling": "min over max of training records", **config},

@@ -1,7 +1,7 @@
 """Train and judge one row of a table: seeds as one ensemble, resumable, the test data looked at once."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -25,25 +25,27 @@ def reproduce(
 
     `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it.
     """
-    recipe = row.recipe if epochs is None else replace(row.recipe, epochs=epochs)
+    recipe = row.recipe(epochs or row.epochs)
     missing = [s for s in seeds if not results.path_of(folder, row.table, row.name, s).exists()]
     if not missing:
         return []
-    prepared = row.data(data_dir)
-    members = [Member(s, 0, row.learning_rate, row.penalty) for s in missing]
+    prepared = row.data(data_dir, missing)
+    splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
+    members = [Member(s, k, row.learning_rate, row.penalty) for k, s in enumerate(missing)]
     tag = "-".join(map(str, missing))
     checkpoint = runs / row.table / f"{results.slug(row.name)}-seeds{tag}.safetensors"
     outcome = fit(
         row.build,
         row.task,
         prepared.data,
-        prepared.split,
+        splits,
         recipe,
         members,
         checkpoint=checkpoint,
         progress=progress or Bar(row.name),
     )
-    test = evaluate(outcome.models, row.task, prepared.data, prepared.split.test, eval_batch=recipe.eval_batch)
+    tested = [split.test for split in splits]
+    test = evaluate(outcome.models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
     written = []
     for k, seed in enumerate(missing):
         best = int(outcome.best_epoch[k])

@@ -1,6 +1,6 @@
 """`Row`: one row of one table as data; training it is the same for all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,23 +9,27 @@ from ..train import Recipe
 
 
 class Prepared(NamedTuple):
-    """Data ready for `fit`: arrays, splits, and what to say of where they came from."""
+    """Data ready for `fit`: arrays, one split for all seeds or one for each, and a checksum of where they came from."""
 
     data: Any
-    split: Any
+    splits: Any
     checksum: str
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a row of a published table is: a data set, a task, a model and a recipe."""
+    """What a row of a published table is: a data set, a task, a model and a recipe.
+
+    A seed is a run: where the table is over folds of the data, seed k tests on fold k.
+    """
 
     table: str
     name: str
-    data: Callable[[Any], Prepared]  # from the data folder, or None
+    data: Callable[[Any, Sequence[int]], Prepared]  # from the data folder (or None) and the seeds
     task: Task
     build: Callable[[Any], Any]
-    recipe: Recipe
+    recipe: Callable[[int], Recipe]  # for a number of epochs
+    epochs: int  # as published
     learning_rate: float
     penalty: float = 0.0
     protocol: str = "sound"

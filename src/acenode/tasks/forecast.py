@@ -39,7 +39,7 @@ class Forecast:
         weight = batch.observed * solved[..., None, None]
         fit = jnp.sum(jnp.where(weight, each, 0.0)) / jnp.maximum(jnp.sum(weight), 1)
         value = fit + self.penalty * jnp.mean(trace.penalty)
-        return value, Report(jnp.sum(~solved), jnp.mean(trace.stats.evaluations.astype(value.dtype)))
+        return value, Report.of(trace.stats)
 
     def first_states(self, model: Headed, batch: Question, key):
         trace = model.model(batch.known, batch.times, key)

@@ -69,7 +69,7 @@ class LabelSeries:
         entropy = jax.nn.softplus(logit) - batch.label * logit
         entropy = jnp.sum(jnp.where(solved, entropy, 0.0)) / jnp.maximum(solved.sum(), 1)
         value = self.label_weight * entropy - elbo
-        return value, Report(jnp.sum(~solved), jnp.mean(trace.stats.evaluations.astype(value.dtype)))
+        return value, Report.of(trace.stats)
 
     def first_states(self, model: Headed, batch: Labelled, key):
         trace = model.model(batch.question.known, batch.question.times, key)

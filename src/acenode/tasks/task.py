@@ -3,7 +3,10 @@
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..ode import Stats
 
 
 class Report(eqx.Module):
@@ -11,6 +14,12 @@ class Report(eqx.Module):
 
     failed: Int[Array, ""]  # samples whose solve failed, left out of the loss
     evaluations: Float[Array, ""]  # calls of the vector field, mean over the samples
+    pullbacks: Float[Array, ""]  # those with a vector-Jacobian product, in the backward pass
+
+    @classmethod
+    def of(cls, stats: Stats) -> "Report":
+        means = (jnp.mean(counts.astype(float)) for counts in (stats.evaluations, stats.pullbacks))
+        return cls(jnp.sum(stats.failed), *means)
 
 
 @runtime_checkable

@@ -23,7 +23,6 @@ from .progress import Progress, Quiet
 from .recipe import Member, Recipe
 from .step import Clock, Optimisers, Rates, Tally, attention_step, choose, main_step, start, stepped_groups
 
-
 class _State(NamedTuple):
     """All that a run is, at the end of an epoch. Each array has a leading ensemble axis outside the program."""
 
@@ -309,6 +308,7 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
         "loss": tally.loss / counted,
         "attention_loss": tally.attention_loss / jnp.maximum(tally.attention_counted, 1),
         "nfe": tally.evaluations / counted,
+        "nfe_backward": tally.pullbacks / counted,
         "skipped": tally.skipped,
         "failed": tally.failed,
         **{f"validation_{name}": value for name, value in metrics.items()},
@@ -392,6 +392,9 @@ def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
     named = recipe.optimiser if isinstance(recipe.optimiser, str) else "adam"
     plain = replace(recipe, epochs=1, schedule=None, optimiser=named)
     digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
+    if recipe.schedule is not None:
+        probed = jax.vmap(recipe.schedule)(jnp.arange(0, 100_000, 50))
+        digest.update(np.asarray(probed, np.float32).round(5).tobytes())
     # Neither have the functions that a model may hold; an address would be another in every process.
     digest.update(re.sub(" at 0x[0-9a-f]+", "", str(jax.tree.structure(state))).encode())
     for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds])):

@@ -1,0 +1,208 @@
+"""ACE-ODE-Net on feature maps: a training step beside torchdiffeq's, an ensemble, and the forms of a convolution.
+
+The shape is that of MNIST: 64 channels, 6 x 6, dopri5 at a tolerance of 1e-3.
+"""
+
+import os
+
+# Two frameworks share one GPU: neither may take all of its memory. Has to be said before JAX starts.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from measure import interleaved
+from record import arguments, save, show
+
+from acenode.ode import Conv, ConvField
+from acenode.paper import images
+from acenode.tasks import LabelImages, Pictures
+from acenode.train import Recipe
+from acenode.train.step import Clock, Rates, Tally, attention_step, main_step, start
+
+TOLERANCE, CHANNELS, MAP = 1e-3, 64, 6
+EVALUATIONS = 32  # of the field in one program, to time one of them
+RECIPE = Recipe(batch_size=images.BATCH, optimiser="momentum")
+
+
+def pictures(batch: int) -> Pictures:
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (batch, 28, 28, 1), np.uint8)
+    return Pictures(jnp.asarray(pixels), jnp.asarray(random.integers(0, 10, batch), jnp.int32))
+
+
+def both_steps(name: str, batch: int, seeds: int | None):
+    """Both steps of Algorithm 1 on the whole model (one optimiser step for a model without attention)."""
+    build = images.models("mnist", TOLERANCE)[name]
+    task, data, rates = LabelImages(), pictures(batch), Rates(jnp.asarray(1e-2), jnp.asarray(1e-4))
+    clock = Clock(jnp.asarray(0), jnp.asarray(0))
+
+    def one(arrays, optimisers, key):
+        model, tally = eqx.combine(arrays, static), Tally.zero()
+        for step in (main_step, attention_step) if name.startswith("ACE") else (main_step,):
+            model, optimisers, tally = step(RECIPE, task, model, optimisers, data, key, rates, clock, tally)
+        return eqx.filter(model, eqx.is_array), optimisers, tally
+
+    def begin(key):
+        model = build(key)
+        return eqx.filter(model, eqx.is_array), start(RECIPE, model), key
+
+    keys = jax.random.split(jax.random.key(0), seeds or 1)
+    static = eqx.filter(eqx.filter_eval_shape(build, keys[0]), lambda x: not isinstance(x, jax.ShapeDtypeStruct))
+    state = jax.vmap(begin)(keys)
+    if seeds is None:
+        state = jax.tree.map(lambda x: x[0], state)
+    program = jax.jit(one if seeds is None else jax.vmap(one))
+    return lambda: jax.block_until_ready(program(*state))
+
+
+def joint_step(ode, h0):
+    """The gradient of everything in the ODE, as torchdiffeq computes it."""
+    moving, still = eqx.partition(ode, eqx.is_inexact_array)
+
+    def loss(moving):
+        path = eqx.combine(moving, still)(h0, jnp.array([0.0, 1.0]), attention=False)
+        return jnp.mean(jnp.square(path.h[:, -1])), path.stats
+
+    program = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    return lambda: jax.block_until_ready(program(moving))
+
+
+class Convolution(Conv):
+    """The compiler's own convolution."""
+
+    def _product(self, x, weight):
+        pads = ((self.padding, self.padding),) * 2
+        dimensions = ("NHWC", "OHWI", "NHWC")
+        return lax.conv_general_dilated(x[None], weight, (1, 1), pads, dimension_numbers=dimensions)[0]
+
+
+def as_convolutions(field: ConvField) -> ConvField:
+    def change(conv: Conv) -> Convolution:
+        other = object.__new__(Convolution)
+        for name, value in vars(conv).items():
+            object.__setattr__(other, name, value)
+        return other
+
+    return eqx.tree_at(lambda f: f.convs, field, tuple(map(change, field.convs)))
+
+
+def evaluation(fields, batch: int, gradient: bool):
+    """Many evaluations of f and g on a batch, one after another, in one program."""
+    moving, still = eqx.partition(fields, eqx.is_inexact_array)
+    h = 0.3 * jax.random.normal(jax.random.key(1), (batch, MAP, MAP, CHANNELS))
+    t = jnp.full(batch, 0.3)
+
+    def both(moving, h):
+        together = eqx.combine(moving, still)
+        if isinstance(together, tuple):
+            f, g = together
+            return jax.vmap(lambda t, h: (f(t, h), g(t, h)))(t, h)
+        return jax.vmap(together)(t, h)
+
+    def plain(_, h):
+        dh, da = both(moving, h)
+        return h + 1e-3 * (dh + da)
+
+    def pulled(_, carry):
+        h, total = carry
+        out, pull = jax.vjp(both, moving, h)
+        more, grad = pull(out)
+        return h + 1e-3 * grad, jax.tree.map(jnp.add, total, more)
+
+    if gradient:
+        program = jax.jit(lambda h, zero: lax.fori_loop(0, EVALUATIONS, pulled, (h, zero)))
+        zero = jax.tree.map(jnp.zeros_like, moving)
+        return lambda: jax.block_until_ready(program(h, zero))
+    program = jax.jit(lambda h: lax.fori_loop(0, EVALUATIONS, plain, h))
+    return lambda: jax.block_until_ready(program(h))
+
+
+def arithmetic(batch: int, evaluations: int, pullbacks: int) -> float:
+    """Multiplications and additions of the convolutions of f (one) and g (two) in both steps, in 1e9."""
+    one = 3 * 2 * 9 * (CHANNELS + 1) * CHANNELS * MAP * MAP * batch
+    # A pullback evaluates again, and its gradients for inputs and weights cost one evaluation each.
+    return 2 * one * (evaluations + 3 * pullbacks) / 1e9
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", "image")
+    parser.add_argument("--batch", type=int, default=32 if jax.default_backend() == "cpu" else 128)
+    parser.add_argument("--no-torch", action="store_true", help="leave torchdiffeq out")
+    given = parser.parse_args()
+    rounds = 2 if given.quick else 5
+    build = images.models("mnist", TOLERANCE)["ACE-ODE-Net"]
+    ode = build(jax.random.key(0)).ode
+    h0 = 0.3 * jax.random.normal(jax.random.key(1), (given.batch, MAP, MAP, CHANNELS))
+
+    things = {"acenode, joint step": joint_step(ode, h0)}
+    (_, stats), gradient = things["acenode, joint step"]()
+    agreement = {}
+    if not given.no_torch:
+        import rival_torch_image
+
+        for solver in rival_torch_image.SOLVERS:
+            device = "cpu" if jax.default_backend() == "cpu" else "gpu"
+            rival = rival_torch_image.Step(solver, ode, h0, TOLERANCE, device)
+            rival()
+            theirs, ours = rival.first_gradient(), np.asarray(gradient.f.convs[0].weight)
+            agreement[solver] = float(np.abs(theirs - ours).max() / np.abs(theirs).max())
+            things[f"torchdiffeq {solver}, joint step"] = rival
+    joint = interleaved(things, rounds)
+    steps = {"both steps of Algorithm 1": both_steps("ACE-ODE-Net", given.batch, None)}
+    if jax.default_backend() != "cpu":
+        steps["the same, five seeds at once"] = both_steps("ACE-ODE-Net", given.batch, 5)
+    steps["ODE-Net, one step"] = both_steps("ODE-Net", given.batch, None)
+    whole = interleaved(steps, rounds)
+    f, g = ode.f, ode.g
+    forms = {
+        "patches times a matrix": (f, g),
+        "the same, f and g stacked": f.beside(g),
+        "the compiler's convolution": (as_convolutions(f), as_convolutions(g)),
+    }
+    single = {
+        name: interleaved(
+            {
+                "value": evaluation(fields, given.batch, False),
+                "with gradient": evaluation(fields, given.batch, True),
+            },
+            2 if given.quick else 3,
+        )
+        for name, fields in forms.items()
+    }
+
+    rows = [[name, f"{timing.median_ms:.1f}"] for name, timing in {**joint, **whole}.items()]
+    show(["training step", "ms"], rows)
+    print()
+    each = {
+        name: [1e3 * pair[k].median_ms / EVALUATIONS for k in ("value", "with gradient")]
+        for name, pair in single.items()
+    }
+    show(
+        ["one evaluation of f and g", "us", "with gradient, us"],
+        [[n, *(f"{v:.0f}" for v in pair)] for n, pair in each.items()],
+    )
+    evaluations, pullbacks = int(np.max(stats.evaluations)), int(np.max(stats.pullbacks))
+    work = arithmetic(given.batch, evaluations, pullbacks)
+    print(f"\nevaluations {evaluations}, pullbacks {pullbacks}; both steps take {work:.0f} GFLOP in the field")
+    print(f"largest difference of the gradient from torchdiffeq's, relative: {agreement}")
+    path = save(
+        given.out,
+        "image",
+        given.quick,
+        batch=given.batch,
+        tolerance=TOLERANCE,
+        training_step={name: t.as_dict() for name, t in {**joint, **whole}.items()},
+        evaluation_us={name: {"value": pair[0], "with_gradient": pair[1]} for name, pair in each.items()},
+        evaluations=evaluations,
+        pullbacks=pullbacks,
+        gflop_both_steps=work,
+        gradient_difference=agreement,
+    )
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""`Filter`: walk along the rows of a series, and be asked at any time what is known by then."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ..ode import Stats
+from ..series import Series
+from .trace import Trace
+
+
+@runtime_checkable
+class Cell(Protocol):
+    """What a `Filter` walks with, written for one series.
+
+    A state is any pytree of arrays whose shapes and types `drift` and `update` keep. A cell is only called with rows
+    that hold at least one observation; values that were not observed are 0.
+    """
+
+    def start(self) -> Any:
+        """The state before anything is known."""
+        ...
+
+    def drift(self, state: Any, gap: Float[Array, ""]) -> Any:
+        """The state after a time `gap >= 0` in which nothing arrived."""
+        ...
+
+    def update(
+        self, state: Any, values: Float[Array, " variables"], observed: Bool[Array, " variables"], key: PRNGKeyArray
+    ) -> Any:
+        """The state after a row arrived."""
+        ...
+
+    def read(self, state: Any) -> Float[Array, " size"]:
+        """What heads see of a state that has drifted to the moment they ask about."""
+        ...
+
+
+@runtime_checkable
+class Penalised(Cell, Protocol):
+    """A cell that has a term of the loss to itself."""
+
+    def penalty(self, state: Any) -> Float[Array, ""]:
+        """The term, from the state after the last row."""
+        ...
+
+
+class Filter(eqx.Module):
+    """A recurrent model of irregular series: `state <- update(drift(state, gap), row)` over the known rows in time
+    order; the answer at time t is `read(drift(state, t - s))`, with s the time of the last row that counts.
+
+    - `cell`: a `Cell`;
+    - `including`: `False` lets an answer see only the rows strictly before its time, which makes the answers at known
+      rows forecasts too; `True` also the row at that time, for labelling points.
+
+    Rows where nothing was observed, and padding, leave the state alone. Before the first observation the state is
+    `start()`, drifted by the time since the first known row; by 0 for a query before that row, and in a series
+    without rows. Queries may come in any order and more than once: each is answered by itself. The summary of a
+    series is `read` of the state just after its last row. All is computed in the precision of the cell's state.
+    """
+
+    cell: Cell
+    including: bool = eqx.field(static=True, default=False)
+
+    def __call__(
+        self,
+        series: Series,
+        times: Float[Array | np.ndarray, "batch queries"],
+        key: PRNGKeyArray,
+        *,
+        attention: bool = False,
+    ) -> Trace:
+        batch = times.shape[0]
+        # A key for each place in the batch, so that the size of the batch does not change what is drawn.
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(batch))
+        states, summary, penalty = jax.vmap(self._one)(series, times, keys)
+        return Trace(states[None], summary[None], penalty, None, Stats.none(batch), None, None)
+
+    def _one(self, series: Series, queries, key) -> tuple[Array, Array, Array]:
+        """Answers, summary and penalty for one series."""
+        first = self.cell.start()
+        dtype = jnp.result_type(*(x.dtype for x in jax.tree.leaves(first) if eqx.is_inexact_array(x)))
+        times = jnp.asarray(series.times)
+        origin, known = times[0], series.length > 0
+
+        def walk(carry, row):
+            state, time = carry
+            now, values, observed, counts, place = row
+            # Not simply to the row before: many small drifts need not be one large one.
+            gap = jnp.where(counts, now - time, 0.0).astype(dtype)
+            values = jnp.where(observed, values, 0.0).astype(dtype)
+            new = self.cell.update(self.cell.drift(state, gap), values, observed, jax.random.fold_in(key, place))
+            carry = jax.tree.map(lambda n, o: jnp.where(counts, n, o), (new, now), carry)
+            return carry, carry
+
+        counts = series.real & jnp.any(series.observed, axis=1)
+        rows = (times, series.values, series.observed, counts, jnp.arange(times.shape[0]))
+        (last, _), after = lax.scan(walk, (first, origin), rows)
+
+        # In the precision of the rows: a query at the time of a row must not miss it by a rounding.
+        queries = jnp.asarray(queries, times.dtype)
+        ends = jnp.where(series.real, times, jnp.inf)
+        before = jnp.searchsorted(ends, queries, side="right" if self.including else "left")
+        state, since = jax.tree.map(lambda f, a: jnp.concatenate([f[None], a])[before], (first, origin), after)
+        gap = jnp.where(known, jnp.maximum(queries - since, 0.0), 0.0).astype(dtype)
+        states = jax.vmap(lambda s, g: self.cell.read(self.cell.drift(s, g)))(state, gap)
+        penalty = self.cell.penalty(last) if isinstance(self.cell, Penalised) else jnp.zeros((), dtype)
+        return states, self.cell.read(last), penalty

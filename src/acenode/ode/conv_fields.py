@@ -1,0 +1,83 @@
+"""Vector fields and residual blocks on feature maps (y, x, channels), for one sample."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .convolution import Conv, GroupNorm
+
+
+class ConvField(eqx.Module):
+    """Time-concatenated convolutions with group norm: GN, ReLU, Conv, GN[, ReLU, Conv, GN].
+
+    `convs=2` is the function f of ODE-Net, `convs=1` the paper's light f'' with its second layer removed; more make a
+    deeper one. Every convolution is 3 x 3 and sees one more channel, filled with t.
+    """
+
+    norms: tuple[GroupNorm, ...]
+    convs: tuple[Conv, ...]
+
+    def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
+        if convs < 1:
+            raise ValueError(f"ConvField(convs={convs}): at least 1.")
+        self.norms = tuple(GroupNorm(channels) for _ in range(convs + 1))
+        self.convs = tuple(Conv(channels, channels, timed=True, key=k) for k in jax.random.split(key, convs))
+
+    def __call__(self, t: Float[Array, ""], h: Float[Array, "y x channels"]) -> Float[Array, "y x channels"]:
+        for norm, conv in zip(self.norms[:-1], self.convs, strict=True):
+            h = conv(jax.nn.relu(norm(h)), t)
+        return self.norms[-1](h)
+
+    def beside(self, other: "ConvField") -> "_Stacked":
+        """This field and another as one, which answers with both derivatives: half as many, larger operations."""
+        return _Stacked(self, other)
+
+
+class _Stacked(eqx.Module):
+    """Two fields on the same state: the layers both have are stacked, those that only the deeper has follow."""
+
+    norms: tuple[GroupNorm, ...]
+    convs: tuple[Conv, ...]
+    more_norms: tuple[GroupNorm, ...]
+    more_convs: tuple[Conv, ...]
+    deeper: int = eqx.field(static=True)
+
+    def __init__(self, f: ConvField, g: ConvField):
+        self.norms = _stack(f.norms, g.norms)
+        self.convs = _stack(f.convs, g.convs)
+        self.deeper = int(len(g.convs) >= len(f.convs))
+        deep = (f, g)[self.deeper]
+        self.more_norms = deep.norms[len(self.norms) :]
+        self.more_convs = deep.convs[len(self.convs) :]
+
+    def __call__(self, t, h):
+        both = jax.vmap(lambda norm: norm(h))(self.norms[0])
+        for norm, conv in zip(self.norms[1:], self.convs, strict=True):
+            both = jax.vmap(lambda norm, conv, x: norm(conv(jax.nn.relu(x), t)))(norm, conv, both)
+        deep = both[self.deeper]
+        for norm, conv in zip(self.more_norms, self.more_convs, strict=True):
+            deep = norm(conv(jax.nn.relu(deep), t))
+        return (both[0], deep) if self.deeper else (deep, both[1])
+
+
+def _stack(one, other):
+    """The layers at the same place, stacked, as far as both go."""
+    return tuple(jax.tree.map(lambda *both: jnp.stack(both), *layers) for layers in zip(one, other, strict=False))
+
+
+class ResidualBlock(eqx.Module):
+    """What a pre-activation residual block adds to its input: GN, ReLU, Conv, GN, ReLU, Conv, without biases."""
+
+    norms: tuple[GroupNorm, GroupNorm]
+    convs: tuple[Conv, Conv]
+
+    def __init__(self, channels: int, *, key: PRNGKeyArray):
+        one, two = jax.random.split(key)
+        self.norms = (GroupNorm(channels), GroupNorm(channels))
+        self.convs = (Conv(channels, channels, bias=False, key=one), Conv(channels, channels, bias=False, key=two))
+
+    def __call__(self, h: Float[Array, "y x channels"]) -> Float[Array, "y x channels"]:
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            h = conv(jax.nn.relu(norm(h)))
+        return h

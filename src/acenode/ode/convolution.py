@@ -1,0 +1,132 @@
+"""Convolution and group norm on feature maps with channels last, for one sample: the parts of the image models.
+
+A convolution is written as patches times a matrix: one matrix product, of which value and gradient are quick on every
+kind of machine. (The compiler's own convolution was measured too: its gradient is many times slower on a CPU, and no
+quicker on a GPU at these sizes; `benchmarks/image.py` shows both.)
+"""
+
+import functools as ft
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+_EPSILON = 1e-5  # added to the variance of a group
+
+
+def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
+    """Every `kernel` x `kernel` neighbourhood as one vector: (row of the kernel, column, channel), flattened."""
+    # Whatever made x is computed once, not once for each of the neighbourhoods it is part of.
+    x = lax.optimization_barrier(x)
+    x = jnp.pad(x, ((padding, padding), (padding, padding), (0, 0)))
+    rows, columns = ((n - kernel) // stride + 1 for n in x.shape[:2])
+    shifted = [
+        x[i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
+        for i in range(kernel)
+        for j in range(kernel)
+    ]
+    return jnp.concatenate(shifted, axis=-1)
+
+
+class Conv(eqx.Module):
+    """A convolution; weights and biases uniform in +-1/sqrt(fan in).
+
+    `timed` adds one more input channel that is filled with t. Such a channel has the same neighbourhood in every
+    sample, so its share of the result is t times a map that depends on the weights alone.
+    """
+
+    weight: Float[Array, "outputs kernel kernel inputs"]  # outputs first: so its gradient is the quickest product
+    clock: Float[Array, "outputs kernel kernel"] | None
+    bias: Float[Array, " outputs"] | None
+    stride: int = eqx.field(static=True)
+    padding: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int = 3,
+        stride: int = 1,
+        padding: int = 1,
+        *,
+        timed: bool = False,
+        bias: bool = True,
+        key: PRNGKeyArray,
+    ):
+        channels = inputs + timed
+        limit = 1 / np.sqrt(channels * kernel**2)
+        one, two = jax.random.split(key)
+        weight = jax.random.uniform(one, (outputs, kernel, kernel, channels), minval=-limit, maxval=limit)
+        self.weight = weight[..., timed:]
+        self.clock = weight[..., 0] if timed else None
+        self.bias = jax.random.uniform(two, (outputs,), minval=-limit, maxval=limit) if bias else None
+        self.stride, self.padding = stride, padding
+
+    def __call__(self, x: Float[Array, "y x inputs"], t: Float[Array, ""] | None = None) -> Float[Array, "v u outputs"]:
+        out = self._product(x, self.weight)
+        if self.clock is not None:
+            ones = jnp.ones((*x.shape[:2], 1), x.dtype)
+            out = out + t * self._product(ones, self.clock[..., None])
+        return out if self.bias is None else out + self.bias
+
+    def _product(self, x, weight):
+        return patches(x, weight.shape[1], self.stride, self.padding) @ weight.reshape(weight.shape[0], -1).T
+
+
+class GroupNorm(eqx.Module):
+    """Each group of channels to mean 0 and variance 1 over the whole map, then a scale and a shift per channel.
+
+    32 groups, or the largest smaller number that divides the channels (23 for 69).
+    """
+
+    affine: Float[Array, "2 channels"]
+    groups: int = eqx.field(static=True)
+
+    def __init__(self, channels: int):
+        self.affine = jnp.stack([jnp.ones(channels), jnp.zeros(channels)])
+        self.groups = next(g for g in range(min(32, channels), 0, -1) if channels % g == 0)
+
+    def __call__(self, x: Float[Array, "y x channels"]) -> Float[Array, "y x channels"]:
+        return _group_norm(self.groups, x, self.affine)
+
+
+@ft.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _group_norm(groups: int, x, affine):
+    return _group_norm_fwd(groups, x, affine)[0]
+
+
+def _group_norm_fwd(groups: int, x, affine):
+    scale, shift = affine
+    mean = _over_group(groups, x.mean(axis=(0, 1)))
+    # The mean of squares in the same pass over the data; rounding may take the difference below zero.
+    variance = _over_group(groups, jnp.square(x).mean(axis=(0, 1))) - jnp.square(mean)
+    precision = lax.rsqrt(jnp.maximum(variance, 0.0) + _EPSILON)
+    return (x - mean) * (precision * scale) + shift, (x, mean, precision, scale)
+
+
+def _group_norm_bwd(groups: int, kept, grad):
+    """By hand: one pass over the map for all sums, one for the result, where autodiff takes several of each."""
+    x, mean, precision, scale = kept
+    normal = (x - mean) * precision
+    pixels = x.shape[0] * x.shape[1]
+    by_channel = grad.sum(axis=(0, 1))
+    with_normal = (grad * normal).sum(axis=(0, 1))
+    along_mean = _over_group(groups, scale * by_channel) / pixels
+    along_normal = _over_group(groups, scale * with_normal) / pixels
+    grad_x = precision * (scale * grad - along_mean - normal * along_normal)
+    return grad_x, jnp.stack([with_normal, by_channel])
+
+
+_group_norm.defvjp(_group_norm_fwd, _group_norm_bwd)
+
+
+def _over_group(groups: int, by_channel: Float[Array, " channels"]) -> Float[Array, " channels"]:
+    """The mean over the channels of a group, at each of its channels."""
+    grouped = by_channel.reshape(groups, -1)
+    size = grouped.shape[1]
+    # A sum written out joins what comes after it; a reduction of these few numbers is a program of its own.
+    total = sum(grouped[:, i : i + 1] for i in range(size)) if size <= 4 else grouped.sum(axis=1, keepdims=True)
+    return jnp.broadcast_to(total / size, grouped.shape).reshape(-1)
