@@ -16,7 +16,7 @@ from jax import lax
 from measure import interleaved
 from record import arguments, save, show
 
-from acenode.ode import Conv, ConvField
+from acenode.ode import Conv, ConvField, Stats
 from acenode.paper import images
 from acenode.tasks import LabelImages, Pictures
 from acenode.train import Recipe
@@ -130,78 +130,78 @@ def arithmetic(batch: int, evaluations: int, pullbacks: int) -> float:
 def main() -> None:
     parser = arguments(__doc__ or "", "image")
     parser.add_argument("--batch", type=int, default=32 if jax.default_backend() == "cpu" else 128)
-    parser.add_argument("--no-torch", action="store_true", help="leave torchdiffeq out")
+    parser.add_argument("--no-forms", action="store_true", help="leave out the forms of a convolution")
     given = parser.parse_args()
     rounds = 2 if given.quick else 5
-    build = images.models("mnist", TOLERANCE)["ACE-ODE-Net"]
-    ode = build(jax.random.key(0)).ode
+    ode = images.models("mnist", TOLERANCE)["ACE-ODE-Net"](jax.random.key(0)).ode
     h0 = 0.3 * jax.random.normal(jax.random.key(1), (given.batch, MAP, MAP, CHANNELS))
 
-    things = {"acenode, joint step": joint_step(ode, h0)}
-    (_, stats), gradient = things["acenode, joint step"]()
-    agreement = {}
-    if not given.no_torch:
-        import rival_torch_image
-
-        for solver in rival_torch_image.SOLVERS:
-            device = "cpu" if jax.default_backend() == "cpu" else "gpu"
-            rival = rival_torch_image.Step(solver, ode, h0, TOLERANCE, device)
-            rival()
-            theirs, ours = rival.first_gradient(), np.asarray(gradient.f.convs[0].weight)
-            agreement[solver] = float(np.abs(theirs - ours).max() / np.abs(theirs).max())
-            things[f"torchdiffeq {solver}, joint step"] = rival
-    joint = interleaved(things, rounds)
     steps = {"both steps of Algorithm 1": both_steps("ACE-ODE-Net", given.batch, None)}
     if jax.default_backend() != "cpu":
         steps["the same, five seeds at once"] = both_steps("ACE-ODE-Net", given.batch, 5)
-    steps["ODE-Net, one step"] = both_steps("ODE-Net", given.batch, None)
-    whole = interleaved(steps, rounds)
-    f, g = ode.f, ode.g
-    forms = {
-        "patches times a matrix": (f, g),
-        "the same, f and g stacked": f.beside(g),
-        "the compiler's convolution": (as_convolutions(f), as_convolutions(g)),
-    }
-    single = {
-        name: interleaved(
-            {
-                "value": evaluation(fields, given.batch, False),
-                "with gradient": evaluation(fields, given.batch, True),
-            },
-            2 if given.quick else 3,
-        )
-        for name, fields in forms.items()
-    }
-
-    rows = [[name, f"{timing.median_ms:.1f}"] for name, timing in {**joint, **whole}.items()]
-    show(["training step", "ms"], rows)
-    print()
-    each = {
-        name: [1e3 * pair[k].median_ms / EVALUATIONS for k in ("value", "with gradient")]
-        for name, pair in single.items()
-    }
-    show(
-        ["one evaluation of f and g", "us", "with gradient, us"],
-        [[n, *(f"{v:.0f}" for v in pair)] for n, pair in each.items()],
-    )
+    timings = reported(interleaved(steps, rounds))
+    joint, stats, agreement = beside_torch(ode, h0)
+    timings |= reported(interleaved(joint, rounds))
     evaluations, pullbacks = int(np.max(stats.evaluations)), int(np.max(stats.pullbacks))
     work = arithmetic(given.batch, evaluations, pullbacks)
-    print(f"\nevaluations {evaluations}, pullbacks {pullbacks}; both steps take {work:.0f} GFLOP in the field")
-    print(f"largest difference of the gradient from torchdiffeq's, relative: {agreement}")
+    print(f"evaluations {evaluations}, pullbacks {pullbacks}; both steps take {work:.0f} GFLOP in the field")
+    print(f"largest difference of a gradient from torchdiffeq's, relative: {agreement}", flush=True)
+    forms = {} if given.no_forms else compared_forms(ode.f, ode.g, given.batch, rounds)
     path = save(
         given.out,
         "image",
         given.quick,
         batch=given.batch,
         tolerance=TOLERANCE,
-        training_step={name: t.as_dict() for name, t in {**joint, **whole}.items()},
-        evaluation_us={name: {"value": pair[0], "with_gradient": pair[1]} for name, pair in each.items()},
+        training_step={name: timing.as_dict() for name, timing in timings.items()},
+        evaluation_us=forms,
         evaluations=evaluations,
         pullbacks=pullbacks,
         gflop_both_steps=work,
         gradient_difference=agreement,
     )
     print(f"written to {path}")
+
+
+def reported(timings: dict) -> dict:
+    show(["training step", "ms"], [[name, f"{timing.median_ms:.1f}"] for name, timing in timings.items()])
+    print(flush=True)
+    return timings
+
+
+def beside_torch(ode, h0) -> tuple[dict, Stats, dict[str, float]]:
+    """Our joint step and torchdiffeq's, what ours took, and how far the gradients are apart."""
+    import rival_torch_image
+
+    ours = joint_step(ode, h0)
+    (_, stats), gradient = ours()
+    things, agreement = {"acenode, joint step": ours}, {}
+    for solver in rival_torch_image.SOLVERS:
+        device = "cpu" if jax.default_backend() == "cpu" else "gpu"
+        rival = rival_torch_image.Step(solver, ode, h0, TOLERANCE, device)
+        rival()
+        theirs, own = rival.first_gradient(), np.asarray(gradient.f.convs[0].weight)
+        agreement[solver] = float(np.abs(theirs - own).max() / np.abs(theirs).max())
+        things[f"torchdiffeq {solver}, joint step"] = rival
+    return things, stats, agreement
+
+
+def compared_forms(f: ConvField, g: ConvField, batch: int, rounds: int) -> dict[str, dict[str, float]]:
+    """One evaluation of f and g, and one with its gradient, in microseconds."""
+    forms = {
+        "patches times a matrix": (f, g),
+        "the same, f and g stacked": f.beside(g),
+        "the compiler's convolution": (as_convolutions(f), as_convolutions(g)),
+    }
+    taken = {}
+    for name, fields in forms.items():
+        pair = {"value": evaluation(fields, batch, False), "with gradient": evaluation(fields, batch, True)}
+        taken[name] = {k: 1e3 * timing.median_ms / EVALUATIONS for k, timing in interleaved(pair, rounds).items()}
+    show(
+        ["one evaluation of f and g, us", "value", "with gradient"],
+        [[name, *(f"{us:.0f}" for us in each.values())] for name, each in taken.items()],
+    )
+    return taken
 
 
 if __name__ == "__main__":

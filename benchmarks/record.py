@@ -30,7 +30,7 @@ def machine() -> dict:
     """The facts that timings depend on."""
     device = jax.devices()[0]
     return {
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cpu_count": os.cpu_count(),
         "cpus_usable": _usable(),

@@ -71,7 +71,10 @@ def gru(unit, x, h):
 
 
 def assert_stands_alone(model, random: bool = False):
-    """The checks that every model must pass: padding, batch mates, order of the queries, finite answers and slopes."""
+    """What must not matter to any model: padding, batch mates, the order of the queries. Gives the slopes, all finite.
+
+    Among the series are one without rows and one with nothing observed; a query lies far in the future.
+    """
     many = rows()
     times = np.asarray([[2.0, 0.5, 0.5, 1.0], [0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 2.0, 1e4]], np.float32)
     base = answer(model, batch_of(many), times)
@@ -114,13 +117,8 @@ def _slopes(model, batch, times):
     return jnp.sum(trace.states**2) + jnp.sum(trace.summary) + jnp.sum(trace.penalty)
 
 
-def assert_every_weight_matters(slopes):
-    for path, x in jax.tree_util.tree_leaves_with_path(slopes):
-        assert np.asarray(x).any(), f"{jax.tree_util.keystr(path)} has no influence"
-
-
 def sines(count: int = 96):
-    """Noisy sine and cosine of period 2 at random phases, a third missing, at random times from 0 to 1.5; known to 1."""
+    """Noisy sine and cosine of period 2 at random phases, a third missing, at times from 0 to 1.5; known to 1."""
     random = np.random.default_rng(0)
     many = []
     for _ in range(count):
@@ -131,8 +129,8 @@ def sines(count: int = 96):
     return forecast(stack(many), 1.0)
 
 
-def assert_learns(make, size: int, below: float = 0.5, penalty: float = 1.0, epochs: int = 8):
-    """A few epochs bring the error of the forecasts under a part of that of the best constant."""
+def assert_learns(make, size: int, below: float = 0.5, penalty: float = 1.0):
+    """Some epochs bring the error of the forecasts under a part of that of the best constant."""
     data = sines()
     split = Split(np.arange(64), np.arange(64, 96), np.arange(0))
 
@@ -140,7 +138,7 @@ def assert_learns(make, size: int, below: float = 0.5, penalty: float = 1.0, epo
         one, two = jax.random.split(key)
         return Headed(make(one), GaussianHead(size, 2, 16, key=two))
 
-    recipe = Recipe(epochs=epochs, batch_size=4)
+    recipe = Recipe(epochs=40, batch_size=8)  # compiling takes all the time, not training
     done = fit(build, Forecast(penalty, monitor="mse"), data, split, recipe, [Member(learning_rate=0.02)])
     spread = data.values[split.validation][data.scored[split.validation]].var()
     assert done.best_score[0] < below * spread, (done.history["validation_mse"], spread)

@@ -44,6 +44,7 @@ def reproduce(
     rows: Annotated[list[str] | None, typer.Option("--row", help="A row of it, by its name; may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, trained as one ensemble.")] = 5,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs, if not those of the recipe.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate, if not that of the row.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data files.")] = None,
     results: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder for checkpoints.")] = Path("runs"),
@@ -61,7 +62,8 @@ def reproduce(
         fail(f"table {table} has no row {unknown[0]!r}. Its rows: {'; '.join(known)}.")
     for name in rows or known:
         try:
-            done = run_row(known[name], range(seeds), results, runs, epochs=epochs, data_dir=data_dir)
+            budget = {"epochs": epochs, "learning_rate": learning_rate}
+            done = run_row(known[name], range(seeds), results, runs, **budget, data_dir=data_dir)
         except (DataNotFound, DataCorrupted) as error:
             fail(str(error))
         typer.echo(f"{name}: {summary(done, known[name].task.monitor) if done else 'done before'}")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from ..ode import Stats
 from ..series import Series
@@ -77,8 +77,7 @@ class Filter(eqx.Module):
     ) -> Trace:
         batch = times.shape[0]
         # A key for each place in the batch, so that the size of the batch does not change what is drawn.
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(batch))
-        states, summary, penalty = jax.vmap(self._one)(series, times, keys)
+        states, summary, penalty = jax.vmap(self._one)(series, times, _numbered_keys(key, batch))
         return Trace(states[None], summary[None], penalty, None, Stats.none(batch), None, None)
 
     def _one(self, series: Series, queries, key) -> tuple[Array, Array, Array]:
@@ -90,16 +89,16 @@ class Filter(eqx.Module):
 
         def walk(carry, row):
             state, time = carry
-            now, values, observed, counts, place = row
+            now, values, observed, counts, row_key = row
             # Not simply to the row before: many small drifts need not be one large one.
             gap = jnp.where(counts, now - time, 0.0).astype(dtype)
             values = jnp.where(observed, values, 0.0).astype(dtype)
-            new = self.cell.update(self.cell.drift(state, gap), values, observed, jax.random.fold_in(key, place))
+            new = self.cell.update(self.cell.drift(state, gap), values, observed, row_key)
             carry = jax.tree.map(lambda n, o: jnp.where(counts, n, o), (new, now), carry)
             return carry, carry
 
         counts = series.real & jnp.any(series.observed, axis=1)
-        rows = (times, series.values, series.observed, counts, jnp.arange(times.shape[0]))
+        rows = (times, series.values, series.observed, counts, _numbered_keys(key, times.shape[0]))
         (last, _), after = lax.scan(walk, (first, origin), rows)
 
         # In the precision of the rows: a query at the time of a row must not miss it by a rounding.
@@ -111,3 +110,8 @@ class Filter(eqx.Module):
         states = jax.vmap(lambda s, g: self.cell.read(self.cell.drift(s, g)))(state, gap)
         penalty = self.cell.penalty(last) if isinstance(self.cell, Penalised) else jnp.zeros((), dtype)
         return states, self.cell.read(last), penalty
+
+
+def _numbered_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
+    """Keys that do not depend on how many there are, as those of `jax.random.split` do."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))

@@ -42,7 +42,8 @@ class SequentialVAE(eqx.Module):
 
     Heads see the prior at the time they ask about: its mean and its standard deviation, `size = 2 * latent` numbers.
     The penalty is the sum of `KL(q_i || p_i)` over the rows divided by the number of observed values: a loss per
-    value plus this penalty is an ELBO per value, however long the series.
+    value plus this penalty is an ELBO per value, however long the series. With a weight of 1 from the start, training
+    may settle on a posterior that ignores the rows; a smaller `Forecast(penalty=...)` prevents that.
     """
 
     prior: eqx.nn.MLP

@@ -354,7 +354,8 @@ def _forward(vjp_arg, times, tableau: Tableau, control: Control, keep, record: b
         c = lax.while_loop(lambda c: unfinished(c) & has_room(c), step, c)
         return c._replace(tape=lax.cond(unfinished(c), _thin, lambda tape: tape, c.tape))
 
-    c = lax.while_loop(unfinished, fill if record else step, carry)
+    every_state_fits = control.max_steps <= control.checkpoints
+    c = lax.while_loop(unfinished, fill if record and not every_state_fits else step, carry)
     counts = c.counts._replace(status=jnp.where(c.active, TOO_MANY_STEPS, c.counts.status))
     # Times that were never reached are not numbers, and the status says why.
     reached = times <= c.t[:, None]

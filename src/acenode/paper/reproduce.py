@@ -18,12 +18,14 @@ def reproduce(
     runs: Path,
     *,
     epochs: int | None = None,
+    learning_rate: float | None = None,
     data_dir=None,
     progress: Progress | None = None,
 ) -> list[results.Result]:
     """Fill in what is missing of a row: train the seeds that have no result file yet, and write theirs.
 
-    `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it.
+    `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs` and
+    `learning_rate` stand in for those of the row.
     """
     recipe = row.recipe(epochs or row.epochs)
     missing = [s for s in seeds if not results.path_of(folder, row.table, row.name, s).exists()]
@@ -31,7 +33,8 @@ def reproduce(
         return []
     prepared = row.data(data_dir, missing)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
-    members = [Member(s, k, row.learning_rate, row.penalty) for k, s in enumerate(missing)]
+    rate = learning_rate or row.learning_rate
+    members = [Member(s, k, rate, row.penalty) for k, s in enumerate(missing)]
     tag = "-".join(map(str, missing))
     checkpoint = runs / row.table / f"{results.slug(row.name)}-seeds{tag}.safetensors"
     outcome = fit(
@@ -57,7 +60,7 @@ def reproduce(
             metrics={name: float(value[k]) for name, value in test.items()},
             validation={n: v[best] for n, v in history.items() if n.startswith("validation_")},
             protocol=row.protocol,
-            config={**row.config, **_plain(recipe), "learning_rate": row.learning_rate, "penalty": row.penalty},
+            config={**row.config, **_plain(recipe), "learning_rate": rate, "penalty": row.penalty},
             epochs=len(next(iter(history.values()))),
             best_epoch=best + 1,
             parameters=parameter_count(outcome.model(k)),

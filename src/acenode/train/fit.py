@@ -23,6 +23,7 @@ from .progress import Progress, Quiet
 from .recipe import Member, Recipe
 from .step import Clock, Optimisers, Rates, Tally, attention_step, choose, main_step, start, stepped_groups
 
+
 class _State(NamedTuple):
     """All that a run is, at the end of an epoch. Each array has a leading ensemble axis outside the program."""
 
