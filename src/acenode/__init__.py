@@ -60,6 +60,7 @@ _ROOMS = {
         "FirstLook",
         "GRUD",
         "GRUEncoder",
+        "GRUODEBayes",
         "GRUSimple",
         "ImageClassifier",
         "LatentODE",

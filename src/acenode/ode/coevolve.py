@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .attention import Elementwise, Pairwise
 from .constant import Constant
@@ -40,6 +40,9 @@ class CoEvolvingODE(eqx.Module):
     The last two couple the samples of a batch, so they need a solver with a fixed step, which keeps all clocks
     together. For evaluation they follow a path remembered from training data.
 
+    `renew` is for models in which h jumps at observations: a jump makes the attention anew from the new h, where by
+    default it is kept.
+
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
     """
 
@@ -49,6 +52,7 @@ class CoEvolvingODE(eqx.Module):
     initial: Callable
     solver: Solver = eqx.field(static=True)
     evolution: Evolution = eqx.field(static=True)
+    renew: bool = eqx.field(static=True)
     hold_attention: bool
     inference: bool
     remembered: "_Remembered | None"
@@ -61,6 +65,7 @@ class CoEvolvingODE(eqx.Module):
         initial: Callable,
         solver: Solver = Solver(),  # noqa: B008
         evolution: Evolution = "evolved",
+        renew: bool = False,
         hold_attention: bool = False,
         inference: bool = False,
     ):
@@ -80,6 +85,7 @@ class CoEvolvingODE(eqx.Module):
             )
         self.f, self.g, self.attention, self.initial, self.solver = f, g, attention, initial, solver
         self.evolution = evolution
+        self.renew = renew
         self.hold_attention = hold_attention
         self.inference = inference
         self.remembered = None
@@ -117,6 +123,34 @@ class CoEvolvingODE(eqx.Module):
             h, stats = self.solver.solve(field, (h0, a0), times, keep=_state_only)
             a = None
         return Path(times, h, a, stats)
+
+    def begin(self, h0: Float[Array, "batch ..."]) -> tuple[Array, Array]:
+        """The state (h, a) that `slope` moves, for models that take the steps themselves."""
+        if self.evolution in ("fixed", "shared"):
+            raise ValueError(
+                f"CoEvolvingODE(evolution={self.evolution!r}) cannot be stepped: choose evolved or frozen."
+            )
+        return h0, self.initial(h0)
+
+    def slope(self, t: Float[Array, " batch"], state: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The derivative of h and a, Equation 3."""
+        if self.evolution == "frozen":
+            h, a = state
+            return jax.vmap(_Attended(self.f, self.attention))(t, h, a), jnp.zeros_like(a)
+        return jax.vmap(self._right_hand_side(), in_axes=(0, 0, None))(t, state, None)
+
+    def hidden(self, state: tuple[Array, Array]) -> Array:
+        """h, out of the state."""
+        return state[0]
+
+    def jump(self, state: tuple[Array, Array], h: Array, jumped: Bool[Array, " batch"]) -> tuple[Array, Array]:
+        """The state with another h for the samples that jumped; their attention is kept, or (`renew`) made anew."""
+        chosen = jumped.reshape(-1, *(1,) * (h.ndim - 1))
+        h = jnp.where(chosen, h, state[0])
+        if not self.renew:
+            return h, state[1]
+        a = self.initial(h)
+        return h, jnp.where(jumped.reshape(-1, *(1,) * (a.ndim - 1)), a, state[1])
 
     def _right_hand_side(self) -> Callable:
         shared = self.evolution == "shared"

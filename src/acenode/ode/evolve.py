@@ -7,8 +7,9 @@ the one at which `h0` holds. `attention` is there because a `CoEvolvingODE` take
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .path import Path, check_question
 from .solve import Solver, Stats
@@ -23,6 +24,10 @@ class _Alone(eqx.Module):
         return self.f(t, h)
 
 
+def _where(chosen: Bool[Array, " batch"], yes: Array, no: Array) -> Array:
+    return jnp.where(chosen.reshape(chosen.shape + (1,) * (no.ndim - 1)), yes, no)
+
+
 class NeuralODE(eqx.Module):
     """`dh/dt = f(t, h)`, Equation 1."""
 
@@ -33,6 +38,22 @@ class NeuralODE(eqx.Module):
         times = check_question("NeuralODE", h0, times)
         h, stats = self.solver.solve(_Alone(self.f), h0, times)
         return Path(times, h, None, stats)
+
+    def begin(self, h0: Float[Array, "batch ..."]) -> Array:
+        """The state that `slope` moves, for models that take the steps themselves."""
+        return h0
+
+    def slope(self, t: Float[Array, " batch"], state: Array) -> Array:
+        """The derivative of the state."""
+        return jax.vmap(self.f)(t, state)
+
+    def hidden(self, state: Array) -> Array:
+        """h, out of the state."""
+        return state
+
+    def jump(self, state: Array, h: Array, jumped: Bool[Array, " batch"]) -> Array:
+        """The state with another h for the samples that jumped."""
+        return _where(jumped, h, state)
 
 
 class AugmentedODE(eqx.Module):
@@ -47,9 +68,24 @@ class AugmentedODE(eqx.Module):
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         times = check_question("AugmentedODE", h0, times)
-        zeros = jnp.zeros((*h0.shape[:-1], self.extra), h0.dtype)
-        h, stats = self.solver.solve(_Alone(self.f), jnp.concatenate([h0, zeros], axis=-1), times)
+        h, stats = self.solver.solve(_Alone(self.f), self.begin(h0), times)
         return Path(times, h, None, stats)
+
+    def begin(self, h0: Float[Array, "batch ..."]) -> Array:
+        """The augmented state that `slope` moves."""
+        return jnp.concatenate([h0, jnp.zeros((*h0.shape[:-1], self.extra), h0.dtype)], axis=-1)
+
+    def slope(self, t: Float[Array, " batch"], state: Array) -> Array:
+        """The derivative of the state."""
+        return jax.vmap(self.f)(t, state)
+
+    def hidden(self, state: Array) -> Array:
+        """h, its extra dimensions among it."""
+        return state
+
+    def jump(self, state: Array, h: Array, jumped: Bool[Array, " batch"]) -> Array:
+        """The state with another h for the samples that jumped."""
+        return _where(jumped, h, state)
 
 
 class ResidualStack(eqx.Module):

@@ -65,7 +65,8 @@ class Forecast:
 
 
 def _predictions(model: Headed, trace) -> tuple[Array, Array]:
-    return jax.vmap(jax.vmap(jax.vmap(model.head)))(trace.states)
+    head = model.model.emission if model.head is None else model.head
+    return jax.vmap(jax.vmap(jax.vmap(head)))(trace.states)
 
 
 def mixture(mean: Float[Array, "samples ..."], log_variance: Float[Array, "samples ..."]) -> tuple[Array, Array]:

@@ -11,7 +11,10 @@ from ..ode.fields import mlp
 
 
 class Headed(eqx.Module):
-    """A model and the head that a task put on it; what is trained."""
+    """A model and the head that a task put on it; what is trained.
+
+    A model that has an `emission` of its own, as GRU-ODE-Bayes needs one, may go without (`head=None`).
+    """
 
     model: Any
     head: Any

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
+from safetensors import safe_open
 
 from ..tasks.task import Task
 from .cache import enable_compilation_cache
@@ -69,6 +70,38 @@ class Fit:
 def take(models: PyTree, member: int) -> PyTree:
     """One member of a stacked ensemble."""
     return jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, models)
+
+
+def load_best(checkpoint: str | Path, build: Callable[[Array], PyTree], seeds: Sequence[int]) -> PyTree:
+    """The best parameters of a run, from its checkpoint file alone: what `Fit.models` was, without data or recipe.
+
+    `build` and `seeds` are those of the run. The file holds numbers and no names: their shapes are checked, and how
+    many members there are, not which seeds these had.
+    """
+    path = Path(checkpoint)
+    made = eqx.filter_eval_shape(eqx.filter_vmap(lambda seed: build(jax.random.key(seed))), jnp.asarray(seeds))
+    if remembers(made):
+        raise ValueError(
+            "load_best(build=...): this model measures batch statistics of training data, which `build` does not know. "
+            "Call fit with the arguments of the run and its checkpoint: where no epoch is left it answers at once."
+        )
+    shapes, rest = eqx.partition(made, lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    expected, structure = jax.tree.flatten(shapes)
+    after = len(_State._fields) - 1 - _State._fields.index("best")  # one array for each field behind it
+    with safe_open(path, framework="numpy") as file:
+        names = sorted(file.keys())
+        first = len(names) - after - len(expected)
+        if first < len(expected):  # the last parameters, of the same number, come before the best ones
+            raise CheckpointMismatch(f"{path} holds {len(names)} arrays; the model of `build` alone has {len(expected)}.")
+        loaded = [file.get_tensor(name) for name in names[first : first + len(expected)]]
+    for new, like in zip(loaded, expected, strict=True):
+        if new.shape != like.shape or new.dtype != like.dtype:
+            raise CheckpointMismatch(
+                f"{path}: a best parameter is {new.dtype}{new.shape}; the models of `build` and {len(seeds)} seeds have "
+                f"{like.dtype}{like.shape} there. Give the `build`, the seeds and the precision of the run."
+            )
+    arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in loaded])
+    return eqx.nn.inference_mode(eqx.combine(arrays, rest))
 
 
 def fit(
@@ -427,4 +460,4 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
     return tuple(notes)
 
 
-__all__ = ["Fit", "evaluate", "fit", "take"]
+__all__ = ["Fit", "evaluate", "fit", "load_best", "take"]

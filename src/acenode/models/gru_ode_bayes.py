@@ -1,0 +1,266 @@
+"""GRU-ODE-Bayes: a hidden state that follows an ODE between observations and jumps at each of them.
+
+Which ODE is the whole difference between GRU-ODE-Bayes, Augmented-GRU-ODE-Bayes and ACE-GRU-ODE-Bayes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..ode import Stats
+from ..ode.stepping import OK, TOO_MANY_STEPS
+from ..series import Series
+from .ticks import Ticks, ticks
+from .trace import Trace
+
+_SHARP = 0.01  # standard deviation to which the state after a jump is drawn around the observed value
+
+
+class Emission(eqx.Module):
+    """From a state to the mean and the log variance of every variable: Linear, ReLU, dropout, Linear."""
+
+    first: eqx.nn.Linear
+    last: eqx.nn.Linear
+
+    def __init__(self, size: int, variables: int, width: int = 25, *, key: PRNGKeyArray):
+        one, two = jax.random.split(key)
+        self.first, self.last = _xavier(size, width, one), _xavier(width, 2 * variables, two)
+
+    def __call__(self, h: Float[Array, " size"], keep: Array | float = 1.0) -> tuple[Array, Array]:
+        """`keep` multiplies the hidden layer: a mask of dropout, or 1."""
+        mean, log_variance = jnp.split(self.last(keep * jax.nn.relu(self.first(h))), 2)
+        return mean, log_variance
+
+
+class Jump(eqx.Module):
+    """What an observation does to h: a GRU cell on what each variable has to say.
+
+    Variable j says relu(w_j [x, mean, log variance, e] + b_j) with e = (x - mean) / sd, or nothing where it was not
+    observed.
+    """
+
+    weight: Float[Array, "variables 4 prepared"]
+    bias: Float[Array, "variables prepared"]
+    cell: eqx.nn.GRUCell
+
+    def __init__(self, size: int, variables: int, prepared: int = 10, *, key: PRNGKeyArray):
+        one, two = jax.random.split(key)
+        self.weight = jax.random.normal(one, (variables, 4, prepared)) * np.sqrt(2 / (4 + prepared))
+        self.bias = jnp.full((variables, prepared), 0.1)
+        self.cell = eqx.nn.GRUCell(variables * prepared, size, key=two)
+
+    def __call__(self, h, x, observed, mean, log_variance) -> Float[Array, " size"]:
+        error = (x - mean) * jnp.exp(-0.5 * log_variance)
+        says = jnp.stack([x, mean, log_variance, error], axis=-1)
+        prepared = jax.nn.relu(jnp.einsum("vk,vkp->vp", says, self.weight) + self.bias)
+        return self.cell(jnp.ravel(prepared * observed[:, None]), h)
+
+
+class Memory(NamedTuple):
+    """What a fitted model knows of a batch of series so far: its state, and the time up to which it holds."""
+
+    state: Any
+    time: Float[Array, " batch"]
+
+
+class GRUODEBayes(eqx.Module):
+    """h(t) follows `ode` by Euler steps of at most `step`; an observed row changes it by `jump`.
+
+    - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its
+      solver is not used;
+    - `count` is how many steps a series may take, e.g. its span over `step` and one for each row whose time is not a
+      whole number of steps; a series that needs more fails, with a status;
+    - `dropout` acts on the first state and on the emission, one mask a series and call;
+    - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
+
+    The state at a queried time has seen the rows strictly before it.
+    """
+
+    start_layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
+    ode: Any
+    jump: Jump
+    emission: Emission
+    step: float = eqx.field(static=True)
+    count: int = eqx.field(static=True)
+    start: float = eqx.field(static=True)
+    dropout: float = eqx.field(static=True)
+    mixing: float = eqx.field(static=True)
+    inference: bool
+
+    def __init__(
+        self,
+        variables: int,
+        ode: Any,
+        size: int = 50,
+        *,
+        extra: int = 0,
+        prepared: int = 10,
+        width: int = 25,
+        step: float = 0.1,
+        count: int,
+        start: float = 0.0,
+        dropout: float = 0.2,
+        mixing: float = 1e-4,
+        key: PRNGKeyArray,
+    ):
+        if not step > 0 or count < 1:
+            raise ValueError(f"GRUODEBayes(step={step}, count={count}): both must be positive.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"GRUODEBayes(dropout={dropout}): from 0 to below 1.")
+        one, two, three, four = jax.random.split(key, 4)
+        self.start_layers = (_xavier(1, size, one), _xavier(size, size, two))
+        self.ode = ode
+        self.jump = Jump(size + extra, variables, prepared, key=three)
+        self.emission = Emission(size + extra, variables, width, key=four)
+        self.step, self.count, self.start, self.dropout, self.mixing = step, count, start, dropout, mixing
+        self.inference = False
+
+    def __call__(
+        self,
+        series: Series,
+        times: Float[Array | np.ndarray, "batch queries"],
+        key: PRNGKeyArray,
+        *,
+        attention: bool = False,
+    ) -> Trace:
+        values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)
+        batch = values.shape[0]
+        seen = observed.any(axis=2) & (jnp.arange(values.shape[1]) < jnp.asarray(series.length)[:, None])
+        lay = lambda t, s, q: ticks(t, s, q, self.start, self.step, self.count)  # noqa: E731
+        walk = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
+        keep_start, keep = self._masks(batch, key)
+        begin = self.ode.begin(self._first(keep_start))
+
+        def tick(state, now: Ticks):
+            state = self._moved(state, now.time, now.dt)
+            met = now.row >= 0
+            row = jnp.maximum(now.row, 0)[:, None, None]
+            x, o = (jnp.take_along_axis(of, row, axis=1)[:, 0] for of in (values, observed))
+            return self._observed(state, x, o & met[:, None], keep), self._shown(state, attention)
+
+        each = Ticks(walk.time.T, walk.dt.T, walk.row.T, None, None, None)  # pyright: ignore[reportArgumentType]
+        last, (before, a) = _scan_in_stretches(tick, begin, each)
+        pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
+        rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(walk.row)
+        status = jnp.where(walk.enough, OK, TOO_MANY_STEPS).astype(jnp.int32)
+        used, none = walk.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
+        return Trace(
+            states=jnp.where(walk.enough[:, None, None], pick(before, walk.query), 0.0)[None],
+            summary=self.ode.hidden(last)[None],
+            penalty=self._penalty(pick(before, rows_at), values, observed & seen[..., None], keep),
+            attention=None if a is None else pick(a, walk.query)[None],
+            stats=Stats(used, none, used, used, status),
+            # A renewed attention is one of states after observations; at the very start all series are alike.
+            h0=self.ode.hidden(last if getattr(self.ode, "renew", False) else begin),
+            times=None,
+        )
+
+    # --- one observation at a time ----------------------------------------------------------------------------
+
+    def remember(self, batch: int = 1) -> Memory:
+        """What is known before the first observation."""
+        _, keep = self._masks(batch, None)
+        return Memory(self.ode.begin(self._first(keep)), jnp.full(batch, self.start))
+
+    def advance(self, memory: Memory, time: Float[Array, " batch"]) -> Memory:
+        """The state carried on to a later time by Euler steps, as many as the longest gap needs."""
+        gap = time - memory.time
+        steps = jnp.maximum(jnp.ceil(gap / self.step - 1e-3), jnp.where(gap > 0, 1, 0))
+        dt = gap / jnp.maximum(steps, 1)
+
+        def one(carry):
+            k, state = carry
+            moving = k < steps
+            return k + 1, self._moved(state, memory.time + k * dt, jnp.where(moving, dt, 0.0))
+
+        _, state = lax.while_loop(lambda c: (c[0] < steps).any(), one, (jnp.zeros(()), memory.state))
+        return Memory(state, time)
+
+    def observe(self, memory: Memory, values: Float[Array, "batch variables"], observed: Array) -> Memory:
+        """The state after a row at the time up to which it holds."""
+        return memory._replace(state=self._observed(memory.state, values, observed, 1.0))
+
+    def emit(self, memory: Memory) -> tuple[Array, Array]:
+        """Mean and log variance of every variable now."""
+        return jax.vmap(self.emission)(self.ode.hidden(memory.state))
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _masks(self, batch: int, key) -> tuple[Any, Any]:
+        """Masks of dropout for the first state and for the emission; ones in inference mode."""
+        if self.inference or self.dropout == 0 or key is None:
+            return jnp.ones((batch, 1)), jnp.ones((batch, 1))
+        widths = (self.start_layers[0].out_features, self.emission.first.out_features)
+        rate = 1 - self.dropout
+        keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(jnp.arange(batch))
+        draw = lambda k, width: jax.random.bernoulli(k, rate, (width,)) / rate  # noqa: E731
+        return tuple(jax.vmap(lambda k, w=w: draw(k, w))(keys[:, i]) for i, w in enumerate(widths))
+
+    def _first(self, keep: Float[Array, "batch width"]) -> Float[Array, "batch size"]:
+        """h(0). There are no covariates, so it is the same for all series but for dropout."""
+        hidden = jax.nn.relu(self.start_layers[0](jnp.zeros(1)))
+        return jax.vmap(lambda k: jnp.tanh(self.start_layers[1](k * hidden)))(keep)
+
+    def _moved(self, state, time, dt):
+        slope = self.ode.slope(time, state)
+        return jax.tree.map(lambda y, s: y + dt.reshape(-1, *(1,) * (y.ndim - 1)) * s, state, slope)
+
+    def _observed(self, state, x, observed, keep):
+        h = self.ode.hidden(state)
+        keep = jnp.broadcast_to(keep, (h.shape[0], 1)) if jnp.ndim(keep) == 0 else keep
+        after = jax.vmap(lambda h, x, o, k: self.jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
+        return self.ode.jump(state, after, observed.any(axis=1))
+
+    def _shown(self, state, attention: bool):
+        return self.ode.hidden(state), state[1] if attention and isinstance(state, tuple) else None
+
+    def _penalty(self, before: Float[Array, "batch rows size"], values, observed, keep) -> Float[Array, " batch"]:
+        """`mixing` times the mean over observed values of KL(N(mean, variance) after the jump || N(x, 0.01^2))."""
+
+        def one(h, x, o, k):
+            mean, log_variance = self.emission(self.jump(h, x, o, *self.emission(h, k)), k)
+            far = (jnp.exp(log_variance) + jnp.square(mean - x)) / (2 * _SHARP**2)
+            return jnp.where(o, np.log(_SHARP) - 0.5 * log_variance + far - 0.5, 0.0)
+
+        each = jax.vmap(jax.vmap(one, in_axes=(0, 0, 0, None)))(before, values, observed, keep)
+        return self.mixing * each.sum(axis=(1, 2)) / jnp.maximum(observed.sum(axis=(1, 2)), 1)
+
+
+def _row_ticks(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " rows"]:
+    """The tick at which each row is met; 0 for those that never are."""
+    every = jnp.arange(row_of_tick.size, dtype=jnp.int32)
+    place = jnp.zeros(rows, jnp.int32)
+    return place.at[jnp.where(row_of_tick >= 0, row_of_tick, rows)].set(every, mode="drop")
+
+
+def _scan_in_stretches(body: Callable, carry, xs):
+    """`lax.scan` that keeps the carry between stretches only, and computes within them anew for the gradient."""
+    count = jax.tree.leaves(xs)[0].shape[0]
+    stretch = max(1, round(count**0.5))
+    whole = count // stretch * stretch
+
+    @jax.checkpoint
+    def inner(carry, xs):
+        return lax.scan(body, carry, xs)
+
+    parts = jax.tree.map(lambda x: x[:whole].reshape(-1, stretch, *x.shape[1:]), xs)
+    carry, out = lax.scan(inner, carry, parts)
+    out = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), out)
+    if whole < count:
+        carry, rest = inner(carry, jax.tree.map(lambda x: x[whole:], xs))
+        out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
+    return carry, out
+
+
+def _xavier(size_in: int, size_out: int, key: PRNGKeyArray) -> eqx.nn.Linear:
+    """A linear layer with Xavier's uniform weights and biases of 0.05."""
+    limit = np.sqrt(6 / (size_in + size_out))
+    layer = eqx.nn.Linear(size_in, size_out, key=key)
+    new = (jax.random.uniform(key, layer.weight.shape, minval=-limit, maxval=limit), jnp.full(size_out, 0.05))
+    return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)
