@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..models import ImageClassifier, Stem
+from ..models import ImageClassifier
 from ..ode import CoEvolvingODE, Elementwise
 from ..ode.solve import sentence
 from ..train.fit import load_best as load_best
@@ -105,7 +105,9 @@ def embedding(features: Float[np.ndarray, "images numbers"], seed: int, samples:
     with _scikit_learn():
         from sklearn.manifold import TSNE
     if len(features) <= PERPLEXITY:
-        raise ValueError(f"embedding: {len(features)} vectors; t-SNE with perplexity {PERPLEXITY:g} needs more of them.")
+        raise ValueError(
+            f"embedding: {len(features)} vectors; t-SNE with perplexity {PERPLEXITY:g} needs more of them."
+        )
     rows = np.sort(np.random.default_rng(seed).permutation(len(features))[:samples])
     placed = TSNE(perplexity=PERPLEXITY, init="pca", random_state=seed).fit_transform(features[rows])
     return Embedding(rows, placed)

@@ -23,12 +23,14 @@ class Question(eqx.Module):
         return self.times.shape[0]
 
 
-def forecast(whole: Series, after: float, rows: int | None = None) -> Question:
+def forecast(whole: Series, after: float, rows: int | None = None, entire: np.ndarray | None = None) -> Question:
     """Know each series up to time `after`; ask for all of it, and score what comes later.
 
-    `rows` scores only the first so many rows after that time.
+    `rows` scores only the first so many rows after that time. `entire` marks series that are known to their end: for
+    training models that answer from what came before a queried time only, and so learn from every row.
     """
-    known = _cut(whole, whole.times <= after)
+    early = whole.times <= after
+    known = _cut(whole, early if entire is None else early | np.asarray(entire)[:, None])
     later = (whole.times > after) & whole.real
     if rows is not None:
         later = later & (np.cumsum(later, axis=-1) <= rows)
@@ -45,4 +47,4 @@ def _cut(whole: Series, keep: Array | np.ndarray) -> Series:
     parts = [
         one_series(t[k], v[k], o[k]) for t, v, o, k in zip(whole.times, whole.values, whole.observed, keep, strict=True)
     ]
-    return stack(parts)
+    return stack(parts, rows=whole.times.shape[-1])

@@ -92,7 +92,9 @@ def load_best(checkpoint: str | Path, build: Callable[[Array], PyTree], seeds: S
         names = sorted(file.keys())
         first = len(names) - after - len(expected)
         if first < len(expected):  # the last parameters, of the same number, come before the best ones
-            raise CheckpointMismatch(f"{path} holds {len(names)} arrays; the model of `build` alone has {len(expected)}.")
+            raise CheckpointMismatch(
+                f"{path} holds {len(names)} arrays; the model of `build` alone has {len(expected)}."
+            )
         loaded = [file.get_tensor(name) for name in names[first : first + len(expected)]]
     for new, like in zip(loaded, expected, strict=True):
         if new.shape != like.shape or new.dtype != like.dtype:
