@@ -61,6 +61,7 @@ _ROOMS = {
         "GRUD",
         "GRUEncoder",
         "GRUODEBayes",
+        "gru_ode_bayes",
         "GRUSimple",
         "ImageClassifier",
         "LatentODE",

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import Wave, leaves_equal, noise, solve
+from problems import Wave, decay, leaves_equal, noise, solve
 
 from acenode.ode import AugmentedODE, CoEvolvingODE, Elementwise, Identity, NeuralODE, Pairwise, ResidualStack, Solver
 
@@ -46,21 +46,31 @@ def test_a_uniform_attention_is_not_the_base_model():
     assert np.abs(np.asarray(base.h - attentive.h)).max() > 0.1
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4, 4)], ids=["vector", "image"])
-def test_augmented_appends_zeros(shape):
+@pytest.mark.parametrize("attention", [True, False])
+def test_whoever_asks_for_attention_may_ask_any_ode(attention):
+    solver = Solver("euler", step=1.0, max_steps=1)
+    for ode in (NeuralODE(decay, solver), AugmentedODE(decay, 2, solver), ResidualStack([lambda h: -h])):
+        path = ode(H0, jnp.array([0.0, 1.0]), attention=attention)
+        assert path.a is None
+        np.testing.assert_array_equal(path.h[:, -1], 0.0)  # one step of the decay takes all away
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 4, 5, 3)], ids=["vector", "map"])
+def test_augmented_appends_zeros_to_the_last_axis(shape):
     h0 = noise(*shape)
 
     def f(t, h):  # the new dimensions are filled from the old ones, and push them
-        first, second = jnp.split(h, 2)
-        return jnp.concatenate([second, 1 - 0 * first])
+        first, second = jnp.split(h, 2, axis=-1)
+        return jnp.concatenate([second, 1 - 0 * first], axis=-1)
 
     path = solve(AugmentedODE(f, 3, Solver("rk4", step=0.1)), h0, jnp.array([0.0, 0.5, 1.0]))
-    assert path.h.shape == (2, 3, 6, *shape[2:])
-    np.testing.assert_array_equal(path.h[:, 0, :3], h0)
-    np.testing.assert_array_equal(path.h[:, 0, 3:], 0.0)
+    assert path.h.shape == (2, 3, *shape[1:-1], 6)
+    old, new = path.h[..., :3], path.h[..., 3:]
+    np.testing.assert_array_equal(old[:, 0], h0)
+    np.testing.assert_array_equal(new[:, 0], 0.0)
     t = np.array([0.0, 0.5, 1.0]).reshape(3, *(1,) * (h0.ndim - 1))
-    np.testing.assert_allclose(path.h[:, :, 3:], np.broadcast_to(t, path.h[:, :, 3:].shape), rtol=1e-12)
-    np.testing.assert_allclose(path.h[:, :, :3], np.asarray(h0)[:, None] + t**2 / 2, rtol=1e-12)
+    np.testing.assert_allclose(new, np.broadcast_to(t, new.shape), rtol=1e-12)
+    np.testing.assert_allclose(old, np.asarray(h0)[:, None] + t**2 / 2, rtol=1e-12)
     assert AugmentedODE(f).extra == 5
 
 

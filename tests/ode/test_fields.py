@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from problems import count, noise, solve
 
-from acenode.ode import ConvField, GRUField, MLPField, NeuralODE, RowField, Solver
-from acenode.ode.fields import group_norm
+from acenode.ode import GRUField, MLPField, NeuralODE, RowField, Solver
 
 call = eqx.filter_jit(lambda field, t, *inputs: field(t, *inputs))
 now = jnp.asarray(0.3)
@@ -97,54 +96,6 @@ def test_gru_keeps_a_state_within_one(key):
     assert not np.asarray(path.stats.failed).any()
     assert np.abs(path.h).max() <= 1 + 1e-5
     assert np.abs(path.h[:, -1] - h0).max() > 0.1
-
-
-# --- ConvField ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "channels, convs, parameters", [(64, 2, 75_392), (64, 1, 37_760), (128, 2, 298_240), (128, 1, 149_248)]
-)
-def test_conv_parameter_counts(channels, convs, parameters, key):
-    assert count(ConvField, channels, convs, key=key) == parameters
-
-
-@pytest.mark.parametrize("channels, groups", [(64, 32), (128, 32), (69, 23), (31, 31), (37, 1), (1, 1)])
-def test_group_norm_groups(channels, groups):
-    assert group_norm(channels).groups == groups
-
-
-@pytest.mark.parametrize("convs", [1, 2])
-def test_conv_keeps_the_shape_and_sees_the_time(convs, key):
-    field = ConvField(2, convs, key=key)
-    h = noise(2, 5, 6)
-    early, late = call(field, now, h), call(field, 5 * now, h)
-    assert early.shape == h.shape
-    assert np.abs(np.asarray(early - late)).max() > 1e-3
-
-
-def test_conv_against_numpy(key):
-    field = ConvField(2, 1, key=key)
-    h = np.asarray(noise(2, 4, 5))
-
-    def norm(x):  # two channels, two groups; scale 1 and shift 0 at first
-        centred = x - x.mean(axis=(1, 2), keepdims=True)
-        return centred / np.sqrt(x.var(axis=(1, 2), keepdims=True) + 1e-5)
-
-    x = np.concatenate([np.full((1, 4, 5), 0.3), np.maximum(norm(h), 0)])
-    x = np.pad(x, ((0, 0), (1, 1), (1, 1)))
-    w, b = np.asarray(field.convs[0].conv.weight), np.asarray(field.convs[0].conv.bias)
-    out = np.empty((2, 4, 5))
-    for c in range(2):
-        for i in range(4):
-            for j in range(5):
-                out[c, i, j] = (w[c] * x[:, i : i + 3, j : j + 3]).sum() + b[c, 0, 0]
-    np.testing.assert_allclose(call(field, now, jnp.asarray(h)), norm(out), rtol=1e-8, atol=1e-10)
-
-
-def test_conv_needs_a_layer(key):
-    with pytest.raises(ValueError, match=r"ConvField\(convs=0\): at least 1"):
-        ConvField(4, 0, key=key)
 
 
 # --- RowField -------------------------------------------------------------------------------------------------

@@ -65,11 +65,20 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     def small(key):  # compiles quickly
         return NeuralODE(MLPField(20, 4, 1, key=key), Solver("euler", step=0.5))
 
-    recipe = Recipe(epochs=1, batch_size=6, eval_batch=6)
-    build = mortality_model(small, 20, "end")
-    row = Row("toy", "a small one", lambda _: prepared, LabelSeries("end"), build, recipe, 1e-3, 1e-2)
+    def recipe(epochs):
+        return Recipe(epochs=epochs, batch_size=6, eval_batch=6)
+
+    build, asked = mortality_model(small, 20, "end"), []
+
+    def data(data_dir, seeds):
+        asked.append((data_dir, list(seeds)))
+        return prepared
+
+    row = Row("toy", "a small one", data, LabelSeries("end"), build, recipe, epochs=1, learning_rate=1e-3, penalty=1e-2)
     done = reproduce(row, [0, 1], tmp_path / "results", tmp_path / "runs", progress=Quiet())
     assert [r.seed for r in done] == [0, 1]
     assert all(0 <= r.metrics["auc"] <= 1 and r.epochs == 1 for r in done)
     assert results.load(tmp_path / "results") == done
+    assert all(r.config["learning_rate"] == 1e-3 and r.config["penalty"] == 1e-2 for r in done)
     assert reproduce(row, [0, 1], tmp_path / "results", tmp_path / "runs", progress=Quiet()) == []
+    assert asked == [(None, [0, 1])]  # nothing is loaded where nothing is missing

@@ -135,6 +135,7 @@ def written(tmp_path_factory):
         {"recipe": replace(RECIPE, optimiser="sgd")},
         {"recipe": replace(RECIPE, optimiser="adamax")},  # its state looks like adam's
         {"recipe": replace(RECIPE, optimiser=optax.sgd(1.0, momentum=0.9))},
+        {"recipe": replace(RECIPE, schedule=optax.constant_schedule(0.5))},
         {"build": lambda key: [place(key), place(key)], "task": None},
         {"build": single},
     ],
@@ -151,6 +152,23 @@ def test_the_checkpoint_of_another_run_is_refused(written, other):
     with pytest.raises(CheckpointMismatch, match=r"another run.*checkpoint"):
         run(written, **other)
     assert written.read_bytes() == before
+
+
+def test_the_schedule_is_known_by_what_it_does(tmp_path):
+    def falling(after: int) -> Recipe:  # another function with every call, as in another process
+        return replace(RECIPE, schedule=lambda i: jnp.where(i < after, 1.0, 0.1))
+
+    path = tmp_path / "run"
+    run(path, recipe=falling(400))
+    longer = replace(falling(400), epochs=3)
+    assert same(run(path, recipe=longer).models, run(recipe=longer).models)
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        run(path, recipe=falling(500))
+
+
+def test_a_schedule_without_bounds_has_its_checkpoint(tmp_path):
+    growing = replace(RECIPE, schedule=lambda i: 2.0**i)
+    assert same(run(tmp_path / "run", recipe=growing).models, run(tmp_path / "run", recipe=growing).models)
 
 
 def test_what_a_killed_write_left_behind_does_not_matter(written, tmp_path):

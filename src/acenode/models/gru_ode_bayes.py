@@ -37,6 +37,10 @@ class Emission(eqx.Module):
         mean, log_variance = jnp.split(self.last(keep * jax.nn.relu(self.first(h))), 2)
         return mean, log_variance
 
+    @property
+    def width(self) -> int:
+        return self.first.out_features
+
 
 class Jump(eqx.Module):
     """What an observation does to h: a GRU cell on what each variable has to say.
@@ -69,9 +73,29 @@ class Memory(NamedTuple):
     time: Float[Array, " batch"]
 
 
+class FirstState(eqx.Module):
+    """h(0), the same for every series but for dropout, as there are no covariates: tanh(W2 relu(b1) + b2)."""
+
+    layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
+
+    def __init__(self, size: int, *, key: PRNGKeyArray):
+        one, two = jax.random.split(key)
+        self.layers = (_xavier(1, size, one), _xavier(size, size, two))
+
+    def __call__(self, keep: Array | float = 1.0) -> Float[Array, " size"]:
+        hidden = jax.nn.relu(self.layers[0](jnp.zeros(1)))
+        return jnp.tanh(self.layers[1](keep * hidden))
+
+    @property
+    def width(self) -> int:
+        return self.layers[0].out_features
+
+
 class GRUODEBayes(eqx.Module):
     """h(t) follows `ode` by Euler steps of at most `step`; an observed row changes it by `jump`.
 
+    - `first(keep) -> h(0)`, `jump(h, x, observed, mean, log_variance) -> h`, `emission(h, keep) -> (mean,
+      log_variance)`: for one series; `gru_ode_bayes` makes those of the paper;
     - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its
       solver is not used;
     - `count` is how many steps a series may take, e.g. its span over `step` and one for each row whose time is not a
@@ -82,44 +106,22 @@ class GRUODEBayes(eqx.Module):
     The state at a queried time has seen the rows strictly before it.
     """
 
-    start_layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
+    first: Callable
     ode: Any
-    jump: Jump
-    emission: Emission
+    jump: Callable
+    emission: Callable
     step: float = eqx.field(static=True)
     count: int = eqx.field(static=True)
-    start: float = eqx.field(static=True)
-    dropout: float = eqx.field(static=True)
-    mixing: float = eqx.field(static=True)
-    inference: bool
+    start: float = eqx.field(static=True, default=0.0)
+    dropout: float = eqx.field(static=True, default=0.2)
+    mixing: float = eqx.field(static=True, default=1e-4)
+    inference: bool = False
 
-    def __init__(
-        self,
-        variables: int,
-        ode: Any,
-        size: int = 50,
-        *,
-        extra: int = 0,
-        prepared: int = 10,
-        width: int = 25,
-        step: float = 0.1,
-        count: int,
-        start: float = 0.0,
-        dropout: float = 0.2,
-        mixing: float = 1e-4,
-        key: PRNGKeyArray,
-    ):
-        if not step > 0 or count < 1:
-            raise ValueError(f"GRUODEBayes(step={step}, count={count}): both must be positive.")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"GRUODEBayes(dropout={dropout}): from 0 to below 1.")
-        one, two, three, four = jax.random.split(key, 4)
-        self.start_layers = (_xavier(1, size, one), _xavier(size, size, two))
-        self.ode = ode
-        self.jump = Jump(size + extra, variables, prepared, key=three)
-        self.emission = Emission(size + extra, variables, width, key=four)
-        self.step, self.count, self.start, self.dropout, self.mixing = step, count, start, dropout, mixing
-        self.inference = False
+    def __check_init__(self):
+        if not self.step > 0 or self.count < 1:
+            raise ValueError(f"GRUODEBayes(step={self.step}, count={self.count}): both must be positive.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"GRUODEBayes(dropout={self.dropout}): from 0 to below 1.")
 
     def __call__(
         self,
@@ -135,7 +137,7 @@ class GRUODEBayes(eqx.Module):
         lay = lambda t, s, q: ticks(t, s, q, self.start, self.step, self.count)  # noqa: E731
         walk = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
-        begin = self.ode.begin(self._first(keep_start))
+        begin = self.ode.begin(jax.vmap(self.first)(keep_start))
 
         def tick(state, now: Ticks):
             state = self._moved(state, now.time, now.dt)
@@ -151,8 +153,8 @@ class GRUODEBayes(eqx.Module):
         status = jnp.where(walk.enough, OK, TOO_MANY_STEPS).astype(jnp.int32)
         used, none = walk.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=jnp.where(walk.enough[:, None, None], pick(before, walk.query), 0.0)[None],
-            summary=self.ode.hidden(last)[None],
+            states=_zero_unless(walk.enough, pick(before, walk.query))[None],
+            summary=self.ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(before, rows_at), values, observed & seen[..., None], keep),
             attention=None if a is None else pick(a, walk.query)[None],
             stats=Stats(used, none, used, used, status),
@@ -166,7 +168,7 @@ class GRUODEBayes(eqx.Module):
     def remember(self, batch: int = 1) -> Memory:
         """What is known before the first observation."""
         _, keep = self._masks(batch, None)
-        return Memory(self.ode.begin(self._first(keep)), jnp.full(batch, self.start))
+        return Memory(self.ode.begin(jax.vmap(self.first)(keep)), jnp.full(batch, self.start))
 
     def advance(self, memory: Memory, time: Float[Array, " batch"]) -> Memory:
         """The state carried on to a later time by Euler steps, as many as the longest gap needs."""
@@ -196,16 +198,11 @@ class GRUODEBayes(eqx.Module):
         """Masks of dropout for the first state and for the emission; ones in inference mode."""
         if self.inference or self.dropout == 0 or key is None:
             return jnp.ones((batch, 1)), jnp.ones((batch, 1))
-        widths = (self.start_layers[0].out_features, self.emission.first.out_features)
+        widths = (self.first.width, self.emission.width)  # pyright: ignore[reportFunctionMemberAccess]
         rate = 1 - self.dropout
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(jnp.arange(batch))
         draw = lambda k, width: jax.random.bernoulli(k, rate, (width,)) / rate  # noqa: E731
         return tuple(jax.vmap(lambda k, w=w: draw(k, w))(keys[:, i]) for i, w in enumerate(widths))
-
-    def _first(self, keep: Float[Array, "batch width"]) -> Float[Array, "batch size"]:
-        """h(0). There are no covariates, so it is the same for all series but for dropout."""
-        hidden = jax.nn.relu(self.start_layers[0](jnp.zeros(1)))
-        return jax.vmap(lambda k: jnp.tanh(self.start_layers[1](k * hidden)))(keep)
 
     def _moved(self, state, time, dt):
         slope = self.ode.slope(time, state)
@@ -220,7 +217,7 @@ class GRUODEBayes(eqx.Module):
     def _shown(self, state, attention: bool):
         return self.ode.hidden(state), state[1] if attention and isinstance(state, tuple) else None
 
-    def _penalty(self, before: Float[Array, "batch rows size"], values, observed, keep) -> Float[Array, " batch"]:
+    def _penalty(self, before: Float[Array, "batch rows ..."], values, observed, keep) -> Float[Array, " batch"]:
         """`mixing` times the mean over observed values of KL(N(mean, variance) after the jump || N(x, 0.01^2))."""
 
         def one(h, x, o, k):
@@ -230,6 +227,40 @@ class GRUODEBayes(eqx.Module):
 
         each = jax.vmap(jax.vmap(one, in_axes=(0, 0, 0, None)))(before, values, observed, keep)
         return self.mixing * each.sum(axis=(1, 2)) / jnp.maximum(observed.sum(axis=(1, 2)), 1)
+
+
+def gru_ode_bayes(
+    variables: int,
+    ode: Any,
+    size: int = 50,
+    *,
+    step: float,
+    count: int,
+    extra: int = 0,
+    prepared: int = 10,
+    width: int = 25,
+    start: float = 0.0,
+    dropout: float = 0.2,
+    mixing: float = 1e-4,
+    key: PRNGKeyArray,
+) -> GRUODEBayes:
+    """GRU-ODE-Bayes with the parts of its paper; `extra` are the dimensions that an `AugmentedODE` adds."""
+    one, two, three = jax.random.split(key, 3)
+    return GRUODEBayes(
+        FirstState(size, key=one),
+        ode,
+        Jump(size + extra, variables, prepared, key=two),
+        Emission(size + extra, variables, width, key=three),
+        step,
+        count,
+        start,
+        dropout,
+        mixing,
+    )
+
+
+def _zero_unless(well, x):
+    return jnp.where(well.reshape(-1, *(1,) * (x.ndim - 1)), x, 0.0)
 
 
 def _row_ticks(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " rows"]:

@@ -22,10 +22,10 @@ from ..models import (
     TLSTM,
     Filter,
     GRUEncoder,
-    GRUODEBayes,
     GRUSimple,
     LatentODE,
     SequentialVAE,
+    gru_ode_bayes,
 )
 from ..ode import (
     AugmentedODE,
@@ -73,7 +73,7 @@ def bayes(ode: Callable, extra: int = 0) -> Callable[[Array], Headed]:
 
     def build(key):
         one, two = jax.random.split(key)
-        model = GRUODEBayes(VARIABLES, ode(one), SIZE, extra=extra, step=STEP, count=TICKS, key=two)
+        model = gru_ode_bayes(VARIABLES, ode(one), SIZE, extra=extra, step=STEP, count=TICKS, key=two)
         return Headed(model, None)
 
     return build

@@ -4,15 +4,18 @@ Neither the paper nor its code says what its silhouette score and t-SNE were com
 the last layer sees, on test images.
 """
 
+import functools as ft
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..models import ImageClassifier
+from ..models import ImageClassifier, Stem
 from ..ode import CoEvolvingODE, Elementwise
 from ..ode.solve import sentence
 from ..train.fit import load_best as load_best
@@ -26,33 +29,30 @@ Images = Float[Array | np.ndarray, "images y x channels"]
 # --- features ---------------------------------------------------------------------------------------------------
 
 
-def features(
-    model: ImageClassifier, images: Images, *, batch: int = 250, kind: Literal["pooled", "map"] = "pooled"
-) -> Float[np.ndarray, "images numbers"]:
-    """A vector for each image, `batch` images at a time.
+class Features(NamedTuple):
+    """What a model makes of each image: the vector that its last layer sees, and all of h(1) as one vector."""
 
-    `pooled` is what the last layer sees: h(1) after group norm and ReLU, averaged over the map. `map` is all of h(1).
+    pooled: Float[np.ndarray, "images width"]
+    maps: Float[np.ndarray, "images numbers"]
+
+
+def features(model: ImageClassifier, images: Images, batch: int = 100) -> Features:
+    """The features of images, `batch` of them at a time.
+
+    `pooled` is h(1) after group norm and ReLU, averaged over the map; `maps` is h(1) itself, flattened.
     """
-    ask = {"pooled": _ask_pooled, "map": _ask_map}
-    if kind not in ask:
-        raise ValueError(f"features(kind={kind!r}): choose from {', '.join(ask)}.")
-    return _in_batches("features", lambda some: ask[kind](model, some), images, batch)
+    return Features(*_in_batches("features", ft.partial(_ask_features, model), images, batch))
 
 
 @eqx.filter_jit
-def _ask_pooled(model: ImageClassifier, images):
-    verdict = model(images)
-    return verdict.features, verdict.stats.status
-
-
-@eqx.filter_jit
-def _ask_map(model: ImageClassifier, images):
+def _ask_features(model: ImageClassifier, images):
     path = model.path(images, jnp.array([0.0, 1.0]), attention=False)
-    return path.h[:, -1].reshape(len(images), -1), path.stats.status
+    h = path.finite[:, -1]
+    return (jax.vmap(model._pooled)(h), h.reshape(len(images), -1)), path.stats.status
 
 
-def _in_batches(name: str, ask: Callable, images, batch: int) -> np.ndarray:
-    """`ask` for some images at a time, always as many, so that one program serves them all."""
+def _in_batches(name: str, ask: Callable, images, batch: int) -> tuple[np.ndarray, ...]:
+    """`ask` for some images at a time, always as many, so that one program serves them all; arrays and a status."""
     if not jnp.issubdtype(images.dtype, jnp.floating):
         raise ValueError(f"{name}: the images are {images.dtype}; give numbers from 0 to 1, e.g. Pictures(...).images.")
     if batch < 1 or len(images) == 0:
@@ -61,12 +61,13 @@ def _in_batches(name: str, ask: Callable, images, batch: int) -> np.ndarray:
     parts = []
     for first in range(0, len(images), size):
         rows = np.minimum(np.arange(first, first + size), len(images) - 1)
-        answer, status = (np.asarray(x)[: len(images) - first] for x in ask(jnp.asarray(images[rows])))
-        if status.any():
-            row = int(np.flatnonzero(status)[0])
-            raise ValueError(f"{name}: the solve failed for image {first + row}: {sentence(status[row])}")
-        parts.append(answer)
-    return np.concatenate(parts)
+        answers, status = ask(jnp.asarray(images[rows]))
+        failed = np.flatnonzero(status)
+        if failed.size:
+            why = sentence(status[failed[0]])
+            raise ValueError(f"{name}: the solve failed for image {rows[failed[0]]} (counted from 0): {why}")
+        parts.append([np.asarray(x)[: len(images) - first] for x in answers])
+    return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
 
 
 # --- clusters ---------------------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ def silhouette(
     seed: int,
     clusters: int = CLUSTERS,
 ) -> dict[str, float]:
-    """Silhouette scores, from -1 to 1, Euclidean: `kmeans` of the clusters K-Means finds, `classes` of the true classes.
+    """Silhouette scores, from -1 to 1, Euclidean: `kmeans` of the clusters K-Means finds, `classes` of the true ones.
 
     The paper's Table 5 is the first, which tells how well the features fall into clusters of any meaning; the second
     tells how well they fall into the classes. K-Means starts `RESTARTS` times and keeps its best.
@@ -86,7 +87,8 @@ def silhouette(
     with _scikit_learn():
         from sklearn.cluster import KMeans
         from sklearn.metrics import silhouette_score
-    found = KMeans(clusters, n_init=RESTARTS, random_state=seed).fit_predict(features)
+    means = KMeans(clusters, n_init=RESTARTS, random_state=seed)  # pyright: ignore[reportArgumentType]
+    found = means.fit_predict(features)
     return {
         "kmeans": float(silhouette_score(features, found)),
         "classes": float(silhouette_score(features, labels)),
@@ -101,7 +103,7 @@ class Embedding(NamedTuple):
 
 
 def embedding(features: Float[np.ndarray, "images numbers"], seed: int, samples: int = SAMPLES) -> Embedding:
-    """t-SNE of `samples` of the vectors, chosen at random, or of all where there are fewer: PCA start, perplexity 30."""
+    """t-SNE of `samples` of the vectors, chosen at random, or of all if there are fewer: PCA start, perplexity 30."""
     with _scikit_learn():
         from sklearn.manifold import TSNE
     if len(features) <= PERPLEXITY:
@@ -128,30 +130,137 @@ class _scikit_learn:
 
 
 def attention_weights(
-    model: ImageClassifier, images: Images, times: Sequence[float] | np.ndarray, *, batch: int = 50
+    model: ImageClassifier, images: Images, times: Sequence[float] | np.ndarray, *, batch: int = 100
 ) -> Float[np.ndarray, "images times y x channels"]:
     """phi(a(t)) of every element of the feature map (Equation 5), at `times` from 0 on."""
-    ode = model.ode
-    if not (isinstance(ode, CoEvolvingODE) and isinstance(ode.attention, Elementwise)):
-        raise ValueError(
-            f"attention_weights: the model's ODE is {type(ode).__name__}, which has no elementwise attention; give a "
-            "model whose ODE is CoEvolvingODE(..., attention=Elementwise(), ...)."
-        )
+    attention = _elementwise(model)
     asked = np.asarray(times, float)
     if asked.ndim != 1 or asked.size == 0 or asked[0] != 0:
         raise ValueError(f"attention_weights(times={times}): the images stand at time 0, so the first time must be 0.")
-    # One time alone is no solve at all.
-    return _in_batches("attention_weights", lambda some: _ask_weights(model, some, jnp.asarray(asked)), images, batch)
+    ask = ft.partial(_ask_weights, model, attention, jnp.asarray(asked))
+    return _in_batches("attention_weights", ask, images, batch)[0]
+
+
+def _elementwise(model: ImageClassifier) -> Elementwise:
+    ode = model.ode
+    if isinstance(ode, CoEvolvingODE) and isinstance(ode.attention, Elementwise):
+        return ode.attention
+    raise ValueError(
+        f"attention_weights: the model's ODE is {type(ode).__name__}, which has no elementwise attention; give a model "
+        "whose ODE is a CoEvolvingODE with Elementwise() attention."
+    )
 
 
 @eqx.filter_jit
-def _ask_weights(model: ImageClassifier, images, times):
+def _ask_weights(model: ImageClassifier, attention: Elementwise, times, images):
     path = model.path(images, times)
-    return model.ode.attention.weights(path.a), path.stats.status
+    assert path.a is not None  # of such an ODE
+    return (attention.weights(path.a),), path.stats.status
 
 
 def attention_over_time(
-    model: ImageClassifier, images: Images, times: Sequence[float] | np.ndarray, *, batch: int = 50
+    model: ImageClassifier, images: Images, times: Sequence[float] | np.ndarray, *, batch: int = 100
 ) -> Float[np.ndarray, "images times y x"]:
     """phi(a(t)) averaged over the channels: how far each place of the map is open, at `times` from 0 on."""
     return attention_weights(model, images, times, batch=batch).mean(axis=-1)
+
+
+def attention_summary(weights: Float[np.ndarray, "images times y x channels"]) -> dict[str, list[float]]:
+    """How phi(a(t)) is spread and how it moves; each entry has one number a time.
+
+    - `mean`, `spread` (standard deviation) and the quantiles `q05` to `q95` of all elements;
+    - `entropy`: the mean of the binary entropy of phi in bits; 1 where all gates are half open, 0 where each is open
+      or closed;
+    - `over_channels` and `over_places`: the standard deviation over the channels of a place, and over the places of an
+      image after averaging over channels;
+    - `same_for_all`: the part of the variance over places that is one pattern for all images;
+    - `moved` and `places_moved`: the mean of |phi(a(t)) - phi(a(0))| of the elements, and of the means over channels.
+    """
+    everything = (0, 2, 3, 4)
+    places = weights.mean(axis=-1)
+    varied = places - places.mean(axis=(2, 3), keepdims=True)
+    inside = np.clip(weights, 1e-7, 1 - 1e-7)
+    entropy = -inside * np.log2(inside) - (1 - inside) * np.log2(1 - inside)
+    total = np.square(varied).mean(axis=(0, 2, 3))
+    quantiles = np.quantile(weights, [0.05, 0.25, 0.5, 0.75, 0.95], axis=everything)
+    figures = {
+        "mean": weights.mean(axis=everything),
+        "spread": weights.std(axis=everything),
+        **dict(zip(("q05", "q25", "q50", "q75", "q95"), quantiles, strict=True)),
+        "entropy": entropy.mean(axis=everything),
+        "over_channels": weights.std(axis=-1).mean(axis=(0, 2, 3)),
+        "over_places": places.std(axis=(2, 3)).mean(axis=0),
+        "same_for_all": np.square(varied.mean(axis=0)).mean(axis=(1, 2)) / np.where(total > 0, total, 1.0),
+        "moved": np.abs(weights - weights[:, :1]).mean(axis=everything),
+        "places_moved": np.abs(places - places[:, :1]).mean(axis=(0, 2, 3)),
+    }
+    return {name: np.asarray(value, float).tolist() for name, value in figures.items()}
+
+
+# --- where on the image -----------------------------------------------------------------------------------------
+
+
+def cell_edges(model: ImageClassifier, size: int) -> Float[np.ndarray, " edges"]:
+    """Where the cells of the feature map lie along one axis of an image of `size` pixels; pixel i is from i to i + 1.
+
+    A cell sees more than its own square: the squares are as wide as the stem's stride, around what each sees.
+    """
+    if not isinstance(model.stem, Stem):
+        raise ValueError(f"cell_edges: the model's stem is {type(model.stem).__name__}; only a Stem's cells are known.")
+    middle, step = 0.5, 1
+    for conv in model.stem.convs:
+        kernel = conv.weight.shape[1]
+        middle += step * ((kernel - 1) / 2 - conv.padding)
+        step *= conv.stride
+        size = (size + 2 * conv.padding - kernel) // conv.stride + 1
+    return middle + step * (np.arange(size + 1) - 0.5)
+
+
+class Cells(NamedTuple):
+    """What the image shows under each cell of the feature map: mean and standard deviation of its grey."""
+
+    brightness: Float[np.ndarray, "images y x"]
+    contrast: Float[np.ndarray, "images y x"]
+
+
+def cells(model: ImageClassifier, images: Images) -> Cells:
+    """Brightness and contrast of the images under each cell of the feature map; colours are averaged."""
+    grey = np.asarray(images, float).mean(axis=-1)
+    edges = [np.clip(np.round(cell_edges(model, n)), 0, n).astype(int) for n in grey.shape[1:]]
+
+    def average(x):
+        for axis, ends in enumerate(edges, 1):
+            x = np.stack([x.take(range(*both), axis=axis).mean(axis=axis) for both in pairwise(ends)], axis=axis)
+        return x
+
+    brightness = average(grey)
+    return Cells(brightness, np.sqrt(np.maximum(average(np.square(grey)) - np.square(brightness), 0.0)))
+
+
+def attention_by(
+    attention: Float[np.ndarray, "images times y x"], quantity: Float[np.ndarray, "images y x"]
+) -> dict[str, list[float]]:
+    """How the attention goes with a quantity of the places, such as one of `cells`; each entry has one number a time.
+
+    - `high` and `low`: the mean attention where the quantity is above and below its mean over the image. With contrast
+      on MNIST these are the strokes and what is around them.
+    - `correlation` of the two over the places of an image, averaged over images.
+    - `own_correlation`: the same after subtracting from both their mean over all images at the place, so that only
+      what differs between images counts, and not that objects are in the middle.
+    """
+    quantity = np.broadcast_to(quantity[:, None], attention.shape)
+    over = quantity - quantity.mean(axis=(2, 3), keepdims=True)
+    figures = {
+        "high": (attention * (over > 0)).sum(axis=(0, 2, 3)) / np.maximum((over > 0).sum(axis=(0, 2, 3)), 1),
+        "low": (attention * (over <= 0)).sum(axis=(0, 2, 3)) / np.maximum((over <= 0).sum(axis=(0, 2, 3)), 1),
+        "correlation": _correlation(attention, quantity),
+        "own_correlation": _correlation(attention - attention.mean(axis=0), quantity - quantity.mean(axis=0)),
+    }
+    return {name: np.asarray(value, float).tolist() for name, value in figures.items()}
+
+
+def _correlation(x, y) -> np.ndarray:
+    """Over the places of each image, averaged over images; 0 for an image without any variation."""
+    x, y = (z - z.mean(axis=(2, 3), keepdims=True) for z in (x, y))
+    size = np.sqrt(np.square(x).sum(axis=(2, 3)) * np.square(y).sum(axis=(2, 3)))
+    return ((x * y).sum(axis=(2, 3)) / np.where(size > 0, size, 1.0)).mean(axis=0)

@@ -33,7 +33,7 @@ class Forecast:
 
     def loss(self, model: Headed, batch: Question, key, epoch):
         trace = model.model(batch.known, batch.times, key)
-        mean, log_variance = _predictions(model, trace)
+        mean, log_variance = predictions(model, trace)
         each = gaussian_negative_log_likelihood(batch.values, mean, log_variance)
         solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
         weight = batch.observed * solved[..., None, None]
@@ -48,7 +48,7 @@ class Forecast:
     def outputs(self, model: Headed, batch: Question, key):
         """Mean and log variance at the asked times; several samples of a model become one Gaussian."""
         trace = model.model(batch.known, batch.times, key)
-        return mixture(*_predictions(model, trace))
+        return mixture(*predictions(model, trace))
 
     def metrics(self, outputs, batch: Question, weight: Float[Array, " samples"]) -> dict[str, Array]:
         mean, log_variance = outputs
@@ -64,7 +64,7 @@ class Forecast:
         return {"mse": average(jnp.square(error)), "negll": average(negll), "coverage": average(inside)}
 
 
-def _predictions(model: Headed, trace) -> tuple[Array, Array]:
+def predictions(model: Headed, trace) -> tuple[Array, Array]:
     head = model.model.emission if model.head is None else model.head
     return jax.vmap(jax.vmap(jax.vmap(head)))(trace.states)
 

@@ -1,0 +1,143 @@
+"""`Classifier`: a label for each series."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import narwhals as nw
+import numpy as np
+
+from ..ode.fields import mlp
+from ..series import Panel, Scaler
+from ..tasks import Headed
+from ..tasks.label_classes import Classified, LabelClasses
+from ..train import Progress
+from . import base, explain
+from .registry import entry
+from .saved import save as save_estimator
+from .table import Columns, read
+
+
+class Classifier(base.Estimator):
+    """Learns from a table of measurements which label a series has.
+
+        classifier = Classifier(id="patient", time="hour", label="died").fit(frame)
+        classifier.predict_proba(new_frame)
+
+    `label` is the column of the label, the same in all rows of a series. The other parameters are those of
+    `Forecaster`.
+    """
+
+    task = "classify"
+
+    def __init__(
+        self,
+        id: str = "id",
+        time: str = "time",
+        values: Sequence[str] | None = None,
+        label: str = "label",
+        model: str = "ace-variables",
+        hidden: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        penalty: float | None = None,
+        patience: int | None = None,
+        seed: int = 0,
+    ):
+        self.id, self.time, self.values, self.label, self.model = id, time, values, label, model
+        self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
+        self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
+
+    def fit(
+        self, frame: Any, y: None = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
+    ) -> "Classifier":
+        """Train on a frame with one row for each id and time, and the label in every row."""
+        entry(self.model)
+        table = base.read_training(frame, self.id, self.time, self.values, self.label)
+        assert table.labels is not None
+        classes = sorted(set(table.labels.tolist()), key=lambda c: (str(type(c)), c))
+        if len(classes) < 2:
+            raise ValueError(
+                f"the training table: the label {self.label!r} is {classes[0]!r} in every row; a classifier needs two "
+                "or more."
+            )
+        settings, clock = base.choose_settings(table, self.model, self.get_params(), horizon=0.5)
+        codes = np.asarray([classes.index(item) for item in table.labels], np.int32)
+        split = base.split_of(len(table.ids), self.seed, codes)
+        if len(split.validation) == 0:
+            raise ValueError("the training table: there are too few series of each label to set some aside; add more.")
+        series = table.panel(clock).series
+        scaler = Scaler.fit(series[split.train])
+        self.settings_, self.clock_, self.scaler_ = settings, clock, scaler
+        self.columns_, self.classes_ = table.columns, classes
+        data = Classified(scaler.scale(series), codes)
+        count = int(series.observed.sum())
+        base.train(self, self._build, LabelClasses(), data, split, count, checkpoint=checkpoint, progress=progress)
+        return self
+
+    def _build(self, key) -> Headed:
+        kind, sizes = entry(self.settings_.model), base.sizes(self.settings_, len(self.columns_.values))
+        one, two = jax.random.split(key)
+        head = mlp(kind.summary(sizes), len(self.classes_), 32, 1, jax.nn.relu, key=two)
+        return Headed(kind.build(sizes, one), head)
+
+    def predict_proba(self, frame: Any) -> Any:
+        """A frame of ids with the probability of each label."""
+        ids, probability, backend = self._probabilities(frame)
+        data: dict[str, Any] = {self.columns_.id: ids.tolist()}
+        data |= {f"p_{c}": probability[:, k].astype(np.float64) for k, c in enumerate(self.classes_)}
+        return nw.from_dict(data, backend=backend).to_native()
+
+    def predict(self, frame: Any) -> Any:
+        """A frame of ids with the likeliest label."""
+        ids, probability, backend = self._probabilities(frame)
+        chosen = [self.classes_[k] for k in probability.argmax(axis=1)]
+        return nw.from_dict(
+            {self.columns_.id: ids.tolist(), str(self.columns_.label): chosen}, backend=backend
+        ).to_native()
+
+    def score(self, frame: Any, y: None = None) -> float:
+        """The part of series whose label is right."""
+        return self.evaluate(frame)["accuracy"]
+
+    def evaluate(self, frame: Any) -> dict[str, float]:
+        """Accuracy and cross entropy on series whose labels are known."""
+        self._check_fitted()
+        table = read(frame, self.columns_, what="the table to evaluate on")
+        assert table.labels is not None
+        unknown = [c for c in table.labels.tolist() if c not in self.classes_]
+        if unknown:
+            raise ValueError(f"the table to evaluate on: the label {unknown[0]!r} was not in the training table.")
+        _, probability, _ = self._probabilities(frame)
+        truth = np.asarray([self.classes_.index(c) for c in table.labels.tolist()])
+        entropy = -np.log(np.maximum(probability[np.arange(len(truth)), truth], 1e-7)).mean()
+        return {"accuracy": float((probability.argmax(1) == truth).mean()), "cross_entropy": float(entropy)}
+
+    def attention(self, frame: Any) -> Any:
+        """The attention over time as a frame: id, time, which variable attends to which, and how much."""
+        self._check_fitted()
+        return explain.attention_frame(self, frame)
+
+    def save(self, folder: str | Path) -> Path:
+        """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""
+        self._check_fitted()
+        return save_estimator(self, folder)
+
+    def _probabilities(self, frame: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+        self._check_fitted()
+        columns = Columns(self.columns_.id, self.columns_.time, self.columns_.values)
+        table = read(frame, columns, what="the table to predict from")
+        if table.kind != self.clock_.kind:
+            raise ValueError(f"the time column holds {table.kind}s; the model was trained on {self.clock_.kind}s.")
+        panel = table.panel(self.clock_)
+        scaled = Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)
+        probability = base.in_parts(lambda s: _outputs(self.model_, s), scaled)
+        return table.ids, probability, table.implementation
+
+
+@eqx.filter_jit
+def _outputs(model: Headed, series):
+    return LabelClasses().outputs(model, Classified(series, np.zeros(len(series), np.int32)), jax.random.key(0))

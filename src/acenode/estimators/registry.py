@@ -1,0 +1,217 @@
+"""The models an estimator can be asked for by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+from jaxtyping import Array
+
+from ..models import (
+    GRUD,
+    RNNVAE,
+    TLSTM,
+    Filter,
+    GRUSimple,
+    LatentODE,
+    RNNDecay,
+    RNNDt,
+    RNNImpute,
+    SequentialVAE,
+    gru_ode_bayes,
+)
+from ..models.ode_rnn import ODERNN
+from ..models.variable_bayes import RowGRUField, variable_bayes
+from ..ode import (
+    AugmentedODE,
+    CoEvolvingODE,
+    Correlation,
+    GRUField,
+    Identity,
+    MLPField,
+    NeuralODE,
+    Pairwise,
+    QueryKey,
+    Solver,
+    pairwise_field,
+)
+from ..ode.fields import mlp
+
+Attends = Literal["variables", "hidden dimensions"]
+
+EXTRA = 5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a model must know of the data."""
+
+    variables: int
+    hidden: int
+    step: float  # of Euler's method, in the model's time
+    count: int  # steps a series may take
+    span: float  # of the longest series with its forecast
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model by name: how it is built, and what can be asked of it.
+
+    `filters`: its answer at a time uses only what was observed before, so it can be trained on every next row and
+    can follow a stream. `state` and `summary` are the sizes of what heads read; a model with an emission of its own
+    has no use for the first.
+    """
+
+    build: Callable[[Sizes, Array], Any]
+    summary: Callable[[Sizes], int]
+    state: Callable[[Sizes], int] | None
+    filters: bool
+    says: str
+    attends: Attends | None = None
+
+
+def _hidden(s: Sizes) -> int:
+    return s.hidden
+
+
+def _channels(s: Sizes) -> int:
+    return max(4, s.hidden // 4)
+
+
+def _bayes(ode: Callable[[Sizes, Array], Any], extra: int = 0):
+    def build(s: Sizes, key):
+        one, two = jax.random.split(key)
+        return gru_ode_bayes(s.variables, ode(s, one), s.hidden, extra=extra, step=s.step, count=s.count, key=two)
+
+    return build
+
+
+def _rows(ode: Callable[[Sizes, Array], Any]):
+    def build(s: Sizes, key):
+        one, two = jax.random.split(key)
+        return variable_bayes(s.variables, ode(s, one), _channels(s), step=s.step, count=s.count, key=two)
+
+    return build
+
+
+def _gru_ode(s: Sizes, key):
+    return NeuralODE(GRUField(s.hidden, key=key))
+
+
+def _gru_ode_augmented(s: Sizes, key):
+    return AugmentedODE(GRUField(s.hidden + EXTRA, key=key), EXTRA)
+
+
+def _gru_ode_attentive(s: Sizes, key):
+    one, two = jax.random.split(key)
+    f, g = GRUField(s.hidden, key=one), pairwise_field("gru_linear", s.hidden, key=two)
+    return CoEvolvingODE(f, g, Pairwise(), Correlation(s.hidden))
+
+
+def _rows_attentive(s: Sizes, key):
+    one, two = jax.random.split(key)
+    shape = (s.variables, _channels(s))
+    return CoEvolvingODE(RowGRUField(*shape, key=one), QueryKey(shape, key=two), Pairwise(), Identity(2.0))
+
+
+def _latent(ode: Callable[[Sizes, Array], Any]):
+    def build(s: Sizes, key):
+        one, two, three = jax.random.split(key, 3)
+        return LatentODE(
+            encoder=ODERNN(s.variables, s.hidden, key=one),
+            to_latent=mlp(2 * s.hidden, 2 * s.hidden, 100, 1, init="normal", key=two),
+            ode=ode(s, three),
+            shape=(s.hidden,),
+            samples=1,
+        )
+
+    return build
+
+
+def _solver(s: Sizes) -> Solver:
+    return Solver("rk4", step=s.span / 40, max_steps=64, checkpoints=64)
+
+
+def _latent_plain(s: Sizes, key):
+    return NeuralODE(MLPField(s.hidden, 50, 2, last=0.1, key=key), _solver(s))
+
+
+def _latent_augmented(s: Sizes, key):
+    return AugmentedODE(MLPField(s.hidden + EXTRA, 50, 2, last=0.1, key=key), EXTRA, _solver(s))
+
+
+def _latent_attentive(s: Sizes, key):
+    one, two = jax.random.split(key)
+    f = MLPField(s.hidden, 50, 2, last=0.1, key=one)
+    g = pairwise_field("linear_h2", s.hidden, 50, 2, key=two)
+    return CoEvolvingODE(f, g, Pairwise(), Correlation(s.hidden), _solver(s))
+
+
+def _filter(cell: Callable, says: str) -> Entry:
+    return Entry(lambda s, key: Filter(cell(s.variables, s.hidden, key=key)), _hidden, _hidden, True, says)
+
+
+def _wider(s: Sizes) -> int:
+    return s.hidden + EXTRA
+
+
+MODELS: dict[str, Entry] = {
+    "ace-variables": Entry(
+        _rows(_rows_attentive),
+        lambda s: s.variables * _channels(s),
+        None,
+        True,
+        "GRU-ODE-Bayes with a hidden row for each variable and a co-evolving attention between the variables",
+        "variables",
+    ),
+    "ace-gru-ode-bayes": Entry(
+        _bayes(_gru_ode_attentive),
+        _hidden,
+        None,
+        True,
+        "GRU-ODE-Bayes with a co-evolving attention between its hidden dimensions, the paper's model",
+        "hidden dimensions",
+    ),
+    "gru-ode-bayes": Entry(_bayes(_gru_ode), _hidden, None, True, "a GRU-ODE that jumps at every observation"),
+    "augmented-gru-ode-bayes": Entry(
+        _bayes(_gru_ode_augmented, EXTRA), _wider, None, True, "the same with five more dimensions"
+    ),
+    "ace-latent-ode": Entry(
+        _latent(_latent_attentive),
+        _hidden,
+        _hidden,
+        False,
+        "Latent-ODE with a co-evolving attention between its latent dimensions, the paper's model",
+        "hidden dimensions",
+    ),
+    "latent-ode": Entry(_latent(_latent_plain), _hidden, _hidden, False, "an ODE-RNN encoder and a latent ODE"),
+    "augmented-latent-ode": Entry(
+        _latent(_latent_augmented), _hidden, _wider, False, "the same with five more dimensions"
+    ),
+    "gru-d": _filter(GRUD, "a GRU whose inputs and state decay with time"),
+    "gru-simple": _filter(GRUSimple, "a GRU fed with values, mask and the time since each was seen"),
+    "rnn-dt": _filter(RNNDt, "a GRU fed with values, mask and the gap"),
+    "rnn-impute": _filter(RNNImpute, "a GRU whose missing inputs are imputed"),
+    "rnn-decay": _filter(RNNDecay, "a GRU whose state decays with time"),
+    "t-lstm": _filter(TLSTM, "an LSTM whose memory fades with time"),
+    "sequential-vae": Entry(
+        lambda s, key: Filter(SequentialVAE(s.variables, s.hidden, s.hidden, key=key)),
+        lambda s: 2 * s.hidden,
+        lambda s: 2 * s.hidden,
+        True,
+        "a deep Kalman filter",
+    ),
+    "rnn-vae": Entry(
+        lambda s, key: RNNVAE(s.variables, s.hidden, s.hidden, samples=1, key=key),
+        _hidden,
+        _hidden,
+        False,
+        "a recurrent variational autoencoder",
+    ),
+}
+
+
+def entry(name: str) -> Entry:
+    if name not in MODELS:
+        raise ValueError(f"model={name!r}: there is no model of this name; choose from {', '.join(MODELS)}.")
+    return MODELS[name]
