@@ -1,9 +1,12 @@
 """The command `acenode`. Heavy imports happen inside the commands, so that `--help` is quick."""
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
+
+from . import own
+from .say import fail
 
 app = typer.Typer(
     name="acenode",
@@ -69,10 +72,8 @@ def reproduce(
         typer.echo(f"{name}: {summary(done, known[name].task.monitor) if done else 'done before'}")
 
 
-def fail(sentence: str) -> NoReturn:
-    """End the command with one sentence and exit code 1."""
-    typer.echo(f"acenode: {sentence}", err=True)
-    raise typer.Exit(1)
+for command in own.COMMANDS:
+    app.command()(command)
 
 
 def run() -> None:

@@ -1,23 +1,31 @@
 """What all estimators share: their parameters, their settings, and training."""
 
+import copy
 import inspect
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from ..datasets.split import Split, random_split
-from ..series import Panel, Scaler
+from ..models import GRUODEBayes
+from ..series import Panel, Question, Scaler
+from ..tasks import Forecast, GaussianHead, Headed
+from ..tasks.forecast import mixture, predictions
 from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
-from .registry import Sizes
-from .table import Clock, Columns, Table, read, value_columns
+from .registry import Entry, Sizes, name_of
+from .table import Clock, Columns, Table, read, shown, value_columns
 
 _UNITS = 10.0  # the typical series is so long in the model's time
 _STEP = 0.1  # of Euler's method, there
+_FAR = 1.25  # times the longest training series: beyond, answers are guesses
+_TOO_FAR = 50  # times it
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -61,6 +69,10 @@ class Summary:
 class Estimator:
     """Parameters by name, as scikit-learn has them; a fitted estimator has attributes that end with an underscore."""
 
+    task: str
+    ahead: float  # how far a model is made to reach beyond the longest training series, as a part of it
+
+    entry_: Entry
     settings_: Settings
     summary_: Summary
     columns_: Columns
@@ -84,7 +96,9 @@ class Estimator:
 
     def __repr__(self) -> str:
         defaults = {n: p.default for n, p in inspect.signature(type(self).__init__).parameters.items()}
-        given = ", ".join(f"{n}={v!r}" for n, v in self.get_params().items() if v is not None and v != defaults[n])
+        params = {n: name_of(v) if isinstance(v, Entry) else v for n, v in self.get_params().items()}
+        params = {n: list(v) if hasattr(v, "tolist") and np.ndim(v) else v for n, v in params.items()}
+        given = ", ".join(f"{n}={v!r}" for n, v in params.items() if v is not None and v != defaults[n])
         if not self.fitted:
             return f"{type(self).__name__}({given})"
         chosen = ", ".join(f"{n}={v!r}" for n, v in asdict(self.settings_).items())
@@ -98,6 +112,49 @@ class Estimator:
         if not self.fitted:
             name = type(self).__name__
             raise NotFittedError(f"this {name} is not fitted yet: call fit(frame) first, or load a saved one.")
+
+    def _clock(self, table: Table, what: str) -> Clock:
+        """The clock of the model, where it fits the table."""
+        if table.kind != self.clock_.kind:
+            raise ValueError(
+                f"{what}: the time column {self.columns_.time!r} holds {table.kind}s; the model was trained on "
+                f"{self.clock_.kind}s. Convert it."
+            )
+        return self.clock_
+
+    def _check_reach(self, since: np.ndarray, told: Callable[[int], str], what: str) -> None:
+        """Warn of times (since the start of their series) far beyond those of training; refuse what is senseless."""
+        reach = self.settings_.span * self.settings_.unit / (1 + self.ahead)
+        k = int(np.argmax(since))
+        if since[k] > _TOO_FAR * reach:
+            raise ValueError(
+                f"{what}: {told(k)} is more than {_TOO_FAR} times as far from the start of its series as any training "
+                "series was long; ask for nearer times."
+            )
+        if since[k] > _FAR * reach:
+            warnings.warn(
+                f"{what}: {told(k)} is farther from the start of its series than any training series reached; such "
+                "answers are guesses.",
+                stacklevel=4,
+            )
+
+    def _scaled(self, table: Table, what: str) -> Panel:
+        """The series of a table as the model takes them."""
+        clock = self._clock(table, what)
+        self._check_reach(
+            table.last - table.first,
+            lambda k: f"{table.shown_time(table.last[k])}, the last time of {self.columns_.id} {shown(table.ids[k])},",
+            what,
+        )
+        panel = table.panel(clock)
+        return Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)
+
+    def _gaussian(self, key) -> Headed:
+        """A model whose answers are means and variances of the variables."""
+        kind, given = self.entry_, sizes(self.settings_, len(self.columns_.values))
+        one, two = jax.random.split(key)
+        head = None if kind.state is None else GaussianHead(kind.state(given), given.variables, key=two)
+        return Headed(kind.build(given, one), head)
 
 
 def _parameters(kind: type) -> list[str]:
@@ -119,10 +176,6 @@ def read_training(frame, id: str, time: str, values, label: str | None) -> Table
         present = table.values[seen[:, j], j]
         if (present == present[0]).all():
             raise ValueError(f"{what}: column {name!r} is {present[0]:g} in every row; leave it out.")
-    counts = np.bincount(table.codes[seen.any(axis=1)], minlength=len(table.ids))
-    if (counts == 0).any():
-        who = table.ids[int(np.argmin(counts))]
-        raise ValueError(f"{what}: {id} {who!r} has no value in any row; drop its rows.")
     if len(table.ids) < 5:
         raise ValueError(
             f"{what}: there {'is one series' if len(table.ids) == 1 else f'are {len(table.ids)} series'}; training "
@@ -132,22 +185,24 @@ def read_training(frame, id: str, time: str, values, label: str | None) -> Table
 
 
 def choose_settings(
-    table: Table, model: str, given: dict[str, Any], horizon: float | int, default_epochs: int = 100
+    table: Table, model: str | Entry, given: dict[str, Any], ahead: float | int, default_epochs: int = 100
 ) -> tuple[Settings, Clock]:
     """Settings from the data, where they are not given."""
     spans = table.last - table.first
     typical = float(np.quantile(spans[spans > 0], 0.9)) if (spans > 0).any() else 1.0
     unit = typical / _UNITS
     rows = int(np.bincount(table.codes).max())
-    span = float(spans.max()) / unit * (1 + horizon)
+    span = float(spans.max()) / unit * (1 + ahead)
     count = math.ceil(span / _STEP) + 2 * rows + 16
 
     def pick(name: str, default):
         value = given.get(name)
+        if value is not None and (value < 0 or (value == 0 and name != "penalty")):
+            raise ValueError(f"{name}={value!r}: expected a positive number, or None to choose it from the data.")
         return default if value is None else value
 
     settings = Settings(
-        model=model,
+        model=name_of(model),
         hidden=int(pick("hidden", 16 if len(table.ids) < 500 else 32)),
         batch_size=int(pick("batch_size", min(64, max(4, len(table.ids) // 8)))),
         epochs=int(pick("epochs", default_epochs)),
@@ -158,7 +213,7 @@ def choose_settings(
         step=_STEP,
         count=count,
         span=span,
-        seed=int(pick("seed", 0)),
+        seed=int(given["seed"]),
     )
     return settings, Clock(table.kind, unit, table.zone)
 
@@ -185,8 +240,10 @@ def train(
 ) -> None:
     """Fit and keep the best parameters, the history and a summary on the estimator."""
     s = estimator.settings_
+    estimator.__dict__.pop("model_", None)  # where training is cut short, no old model may go with the new settings
     recipe = Recipe(
         epochs=s.epochs,
+        algorithm="joint",  # one gradient instead of two: half the time
         batch_size=min(s.batch_size, len(split.train)),
         patience=s.patience,
         clip=10.0,
@@ -196,7 +253,7 @@ def train(
     bar = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
     member = Member(s.seed, 0, s.learning_rate, s.penalty)
     done = fit(build, task, data, split, recipe, [member], checkpoint=checkpoint, progress=bar)
-    estimator.model_ = done.model(0)
+    estimator.model_ = at_rest(done.model(0))
     estimator.history_ = {name: values[:, 0] for name, values in done.history.items()}
     estimator.summary_ = Summary(
         series=len(split.train) + len(split.validation),
@@ -212,12 +269,71 @@ def train(
     )
 
 
+# --- asking a fitted model --------------------------------------------------------------------------------------
+
+
+def at_rest(headed: Headed) -> Headed:
+    """A model that draws its first state takes the mean of it: an answer depends on its series alone, and not on
+    chance or on its place in a batch."""
+    model = headed.model
+    return Headed(_changed(model, samples=0), headed.head) if getattr(model, "samples", 0) else headed
+
+
+def with_room(headed: Headed, panel: Panel, queries: np.ndarray) -> Headed:
+    """The same model with room for the steps that these series and questions take, if they are more than in training.
+
+    Room comes in powers of two, so that a model is not compiled for every question anew.
+    """
+    model = headed.model
+    times = np.asarray(panel.series.times)
+    span = float(max(times.max(initial=0.0), np.max(queries, initial=0.0)))
+    if isinstance(model, GRUODEBayes):
+        need = math.ceil(span / model.step) + times.shape[1] + queries.shape[1] + 2
+        return headed if need <= model.count else Headed(_changed(model, count=_power_of_two(need)), headed.head)
+    solver = getattr(getattr(model, "ode", None), "solver", None)
+    if solver is None or solver.adaptive or span / solver.step < solver.max_steps - 2:
+        return headed
+    roomy = replace(solver, max_steps=_power_of_two(math.ceil(span / solver.step) + 2))
+    return Headed(_changed(model, ode=_changed(model.ode, solver=roomy)), headed.head)
+
+
+def _changed(module: Any, **fields: Any) -> Any:
+    """A copy with other fields, static ones too."""
+    new = copy.copy(module)
+    for name, value in fields.items():
+        object.__setattr__(new, name, value)
+    return new
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
 def in_parts(call: Callable, panel: Panel, *more: np.ndarray, size: int = 64) -> Any:
     """`call(series, *more)` on so many series at a time, the last part filled up, so that it is compiled once."""
     outs = []
     count = len(panel)
+    size = min(size, _power_of_two(count))
     for begin in range(0, count, size):
-        rows = np.minimum(np.arange(begin, begin + size), count - 1) if count > size else np.arange(count)
-        part = call(panel.series[rows], *(m[rows] for m in more))
-        outs.append(jax.tree.map(lambda x: np.asarray(x)[: min(size, count - begin)], part))
-    return jax.tree.map(lambda *xs: np.concatenate(xs), *outs)
+        rows = np.minimum(np.arange(begin, begin + size), count - 1)
+        outs.append(jax.tree.map(np.asarray, call(panel.series[rows], *(m[rows] for m in more))))
+    return jax.tree.map(lambda *xs: np.concatenate(xs)[:count], *outs)
+
+
+def gaussians(headed: Headed, panel: Panel, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and log variance of every (scaled) variable at the queried times of each series."""
+    roomy = with_room(headed, panel, queries)
+    return in_parts(lambda series, asked: _gaussians(roomy, series, asked), panel, queries)
+
+
+@eqx.filter_jit
+def _gaussians(model: Headed, series, queries):
+    return mixture(*predictions(model, model.model(series, queries, jax.random.key(0))))
+
+
+def measured(headed: Headed, question: Question, panel: Panel) -> dict[str, float]:
+    """The metrics of `Forecast` on a question about a panel."""
+    known = Panel(question.known, panel.ids, panel.variables)
+    outputs = gaussians(headed, known, np.asarray(question.times))
+    metrics = Forecast().metrics(outputs, question, np.ones(len(panel), np.float32))
+    return {name: float(value) for name, value in metrics.items()}

@@ -10,14 +10,14 @@ import narwhals as nw
 import numpy as np
 
 from ..ode.fields import mlp
-from ..series import Panel, Scaler
+from ..series import Scaler
 from ..tasks import Headed
 from ..tasks.label_classes import Classified, LabelClasses
 from ..train import Progress
 from . import base, explain
-from .registry import entry
+from .registry import Entry, entry
 from .saved import save as save_estimator
-from .table import Columns, read
+from .table import Columns, read, shown
 
 
 class Classifier(base.Estimator):
@@ -31,6 +31,7 @@ class Classifier(base.Estimator):
     """
 
     task = "classify"
+    ahead = 0.5
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Classifier(base.Estimator):
         time: str = "time",
         values: Sequence[str] | None = None,
         label: str = "label",
-        model: str = "ace-variables",
+        model: str | Entry = "ace-variables",
         hidden: int | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -55,7 +56,7 @@ class Classifier(base.Estimator):
         self, frame: Any, y: None = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
     ) -> "Classifier":
         """Train on a frame with one row for each id and time, and the label in every row."""
-        entry(self.model)
+        kind = entry(self.model)
         table = base.read_training(frame, self.id, self.time, self.values, self.label)
         assert table.labels is not None
         classes = sorted(set(table.labels.tolist()), key=lambda c: (str(type(c)), c))
@@ -64,14 +65,19 @@ class Classifier(base.Estimator):
                 f"the training table: the label {self.label!r} is {classes[0]!r} in every row; a classifier needs two "
                 "or more."
             )
-        settings, clock = base.choose_settings(table, self.model, self.get_params(), horizon=0.5)
+        if len({str(c) for c in classes}) < len(classes):
+            raise ValueError(
+                f"the training table: the label {self.label!r} has the same name as text and as a number; write all "
+                "labels alike."
+            )
+        settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
         codes = np.asarray([classes.index(item) for item in table.labels], np.int32)
         split = base.split_of(len(table.ids), self.seed, codes)
         if len(split.validation) == 0:
             raise ValueError("the training table: there are too few series of each label to set some aside; add more.")
         series = table.panel(clock).series
         scaler = Scaler.fit(series[split.train])
-        self.settings_, self.clock_, self.scaler_ = settings, clock, scaler
+        self.settings_, self.clock_, self.scaler_, self.entry_ = settings, clock, scaler, kind
         self.columns_, self.classes_ = table.columns, classes
         data = Classified(scaler.scale(series), codes)
         count = int(series.observed.sum())
@@ -79,7 +85,7 @@ class Classifier(base.Estimator):
         return self
 
     def _build(self, key) -> Headed:
-        kind, sizes = entry(self.settings_.model), base.sizes(self.settings_, len(self.columns_.values))
+        kind, sizes = self.entry_, base.sizes(self.settings_, len(self.columns_.values))
         one, two = jax.random.split(key)
         head = mlp(kind.summary(sizes), len(self.classes_), 32, 1, jax.nn.relu, key=two)
         return Headed(kind.build(sizes, one), head)
@@ -108,9 +114,14 @@ class Classifier(base.Estimator):
         self._check_fitted()
         table = read(frame, self.columns_, what="the table to evaluate on")
         assert table.labels is not None
-        unknown = [c for c in table.labels.tolist() if c not in self.classes_]
+        unknown = [k for k, c in enumerate(table.labels.tolist()) if c not in self.classes_]
         if unknown:
-            raise ValueError(f"the table to evaluate on: the label {unknown[0]!r} was not in the training table.")
+            k = unknown[0]
+            raise ValueError(
+                f"the table to evaluate on: the label {table.labels[k]!r} of {self.columns_.id} {shown(table.ids[k])} "
+                f"was not in the training table, which had {', '.join(map(repr, self.classes_))}; leave such series "
+                "out."
+            )
         _, probability, _ = self._probabilities(frame)
         truth = np.asarray([self.classes_.index(c) for c in table.labels.tolist()])
         entropy = -np.log(np.maximum(probability[np.arange(len(truth)), truth], 1e-7)).mean()
@@ -129,12 +140,11 @@ class Classifier(base.Estimator):
     def _probabilities(self, frame: Any) -> tuple[np.ndarray, np.ndarray, Any]:
         self._check_fitted()
         columns = Columns(self.columns_.id, self.columns_.time, self.columns_.values)
-        table = read(frame, columns, what="the table to predict from")
-        if table.kind != self.clock_.kind:
-            raise ValueError(f"the time column holds {table.kind}s; the model was trained on {self.clock_.kind}s.")
-        panel = table.panel(self.clock_)
-        scaled = Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)
-        probability = base.in_parts(lambda s: _outputs(self.model_, s), scaled)
+        what = "the table to predict from"
+        table = read(frame, columns, what=what)
+        panel = self._scaled(table, what)
+        roomy = base.with_room(self.model_, panel, np.zeros((len(panel), 1)))
+        probability = base.in_parts(lambda series: _outputs(roomy, series), panel)
         return table.ids, probability, table.implementation
 
 

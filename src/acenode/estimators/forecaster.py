@@ -1,26 +1,24 @@
 """`Forecaster`: values of irregular series at later times, with their uncertainty."""
 
-import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 
 from ..models.gru_ode_bayes import GRUODEBayes, Memory
-from ..series import Scaler, forecast
-from ..tasks import Forecast, GaussianHead, Headed
-from ..tasks.forecast import mixture, predictions
+from ..series import Question, Scaler, Series, forecast
+from ..tasks import Forecast, Headed
 from ..train import Progress
 from . import base, explain
-from .registry import entry
+from .registry import Entry, entry
 from .saved import save as save_estimator
-from .table import Table, frame_of, read, shown, times_of, write_times
+from .table import Kind, given_times, moments_of, read, shown, shown_time, times_of, write_times
 
 
 class Forecaster(base.Estimator):
@@ -30,20 +28,21 @@ class Forecaster(base.Estimator):
         forecaster.predict(frame, at=[24, 48])
 
     - `id`, `time`, `values`: the names of the columns; `values` defaults to all others;
-    - `model`: a name from `acenode models`;
+    - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;
     - the others are chosen from the data where they are `None`; a fitted estimator shows them.
     """
 
     task = "forecast"
+    ahead = 1.0
 
     def __init__(
         self,
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
-        model: str = "ace-variables",
+        model: str | Entry = "ace-variables",
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),
         hidden: int | None = None,
@@ -69,16 +68,24 @@ class Forecaster(base.Estimator):
             if not 0 < q < 1:
                 raise ValueError(f"Forecaster(quantiles=...): {q} is not between 0 and 1.")
         kind = entry(self.model)
+        for name in (self.id, self.time):
+            if name in ("variable", "mean", *map(_quantile, self.quantiles)):
+                raise ValueError(f"the training table: {name!r} is a column of the answers too; rename it.")
         table = base.read_training(frame, self.id, self.time, self.values, None)
-        settings, clock = base.choose_settings(table, self.model, self.get_params(), horizon=1.0)
+        settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
         split = base.split_of(len(table.ids), self.seed)
         series = table.panel(clock).series
         scaler = Scaler.fit(series[split.train])
         series = scaler.scale(series)
-        cut = (1 - self.horizon) * np.take_along_axis(series.times, series.length[:, None] - 1, axis=1)
         entire = np.isin(np.arange(len(series)), split.train) if kind.filters else None
-        data = forecast(series, cut, entire=entire)
+        data = self._last_part(series, entire)
+        if not data.scored[split.validation].any():
+            raise ValueError(
+                f"the training table: no series set aside has values in its last {self.horizon:.0%} to forecast; give "
+                "longer series or a larger horizon."
+            )
         self.settings_, self.clock_, self.scaler_, self.columns_ = settings, clock, scaler, table.columns
+        self.entry_ = kind
         task = Forecast()
         observations = int(series.observed.sum())
         base.train(self, self._build, task, data, split, observations, checkpoint=checkpoint, progress=progress)
@@ -86,32 +93,47 @@ class Forecaster(base.Estimator):
         return self
 
     def _build(self, key) -> Headed:
-        kind, sizes = entry(self.settings_.model), base.sizes(self.settings_, len(self.columns_.values))
-        one, two = jax.random.split(key)
-        head = None if kind.state is None else GaussianHead(kind.state(sizes), sizes.variables, key=two)
-        return Headed(kind.build(sizes, one), head)
+        return self._gaussian(key)
+
+    def _last_part(self, series: Series, entire: np.ndarray | None = None) -> Question:
+        """What is asked of series: their last part, from what came before."""
+        times = np.asarray(series.times)
+        cut = (1 - self.horizon) * np.take_along_axis(times, np.asarray(series.length)[:, None] - 1, axis=1)
+        return forecast(series, cut, entire=entire)  # pyright: ignore[reportArgumentType]
 
     def _forget(self) -> None:
-        self.memory_: dict[Any, tuple[Memory, float]] = {}
+        self.memory_: dict[Any, _Followed] = {}
 
     # --- asking -----------------------------------------------------------------------------------------------
 
     def predict(self, frame: Any = None, at: Any = None) -> Any:
         """A frame (id, time, variable, mean, quantiles) at later times, of the kind of `frame`.
 
-        `at` are times as in the time column, asked of every id; or a frame with the columns id and time. Without
-        `frame`, the series that `update` has been told of are carried on.
+        `at` are times as in the time column, asked of every id; or a frame with the columns id and time. Dates may be
+        text such as 2020-01-31T14:00; without a time zone they are in that of the frame. Without `frame`, the series
+        that `update` has been told of are carried on.
         """
         self._check_fitted()
         if at is None:
             raise ValueError("predict(at=...): say at which times, e.g. at=[24, 48], or give a frame of ids and times.")
         if frame is None:
             return self._predict_followed(at)
-        table = read(frame, self.columns_, what="the table to predict from")
-        asked = self._asked(at, table.ids, table.kind, table.zone)
-        self._check_asked(asked, table)
-        mean, sd = self._answer(table, asked)
-        return self._answer_frame(asked, table.ids, mean, sd, table)
+        what = "the table to predict from"
+        table = read(frame, self.columns_, what=what)
+        self._clock(table, what)
+        asked = self._asked(at, table.ids, table.zone)
+        early = asked.times < table.first[asked.codes]
+        if early.any():
+            k = int(np.argmax(early))
+            raise ValueError(
+                f"predict(at=...): {table.shown_time(asked.times[k])} lies before the first row of {self.columns_.id} "
+                f"{shown(table.ids[asked.codes[k]])}, {table.shown_time(table.first[asked.codes[k]])}; ask for later "
+                "times."
+            )
+        since = asked.times - table.first[asked.codes]
+        self._check_reach(since, lambda k: table.shown_time(asked.times[k]), "predict(at=...)")
+        mean, sd = self._answer(self._scaled(table, what), asked, since / self.clock_.unit)
+        return self._answer_frame(asked, table.ids, mean, sd, table.kind, table.zone, table.implementation)
 
     def score(self, frame: Any, y: None = None) -> float:
         """Minus the negative log likelihood per value of the last part of each series: higher is better."""
@@ -120,14 +142,14 @@ class Forecaster(base.Estimator):
     def evaluate(self, frame: Any) -> dict[str, float]:
         """MSE (of scaled values), NegLL and coverage of the last part (`horizon`) of each series."""
         self._check_fitted()
-        table = read(frame, self.columns_, what="the table to evaluate on")
-        series = self.scaler_.scale(table.panel(self._clock(table)).series)
-        cut = (1 - self.horizon) * np.take_along_axis(series.times, series.length[:, None] - 1, axis=1)
-        question = forecast(series, cut)
-        task = Forecast()
-        outputs = eqx.filter_jit(task.outputs)(self.model_, question, jax.random.key(0))
-        metrics = task.metrics(outputs, jax.tree.map(jnp.asarray, question), jnp.ones(len(series)))
-        return {name: float(value) for name, value in metrics.items()}
+        what = "the table to evaluate on"
+        panel = self._scaled(read(frame, self.columns_, what=what), what)
+        question = self._last_part(panel.series)
+        if not question.scored.any():
+            raise ValueError(
+                f"{what}: no series has values in its last {self.horizon:.0%} to forecast; give longer ones."
+            )
+        return base.measured(self.model_, question, panel)
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
@@ -162,150 +184,126 @@ class Forecaster(base.Estimator):
             known = ", ".join(self.columns_.values)
             raise ValueError(f"update: there is no variable {unknown[0]!r}; the model knows {known}.")
         now = float(self._moments([time], "update(time=...)")[0])
-        x = np.asarray([[np.nan if values.get(n) is None else values[n] for n in self.columns_.values]], np.float32)
-        if np.isinf(x).any():
-            raise ValueError(f"update: a value of {id!r} is not finite; give a number or None.")
-        memory, origin = self.memory_.get(id, (None, now))
-        if memory is None:
-            memory = eqx.filter_jit(lambda m: m.remember())(model)
-        moment = np.asarray([(now - origin) / self.clock_.unit], np.float32)
-        if moment[0] < float(memory.time[0]) or (id in self.memory_ and moment[0] == float(memory.time[0])):
-            raise ValueError(f"update: {id!r} was already observed at or after {time!r}; times must go on.")
+        x = np.asarray([[_value(values.get(name), name) for name in self.columns_.values]], np.float32)
+        known = self.memory_.get(id)
+        if known is not None and now <= known.last:
+            raise ValueError(
+                f"update: {shown(id)} was already observed at {self._shown_time(known.last)}; give a later time than "
+                f"that, not {self._shown_time(now)}."
+            )
+        memory, origin = (_remember(model), now) if known is None else (known.memory, known.origin)
         seen = ~np.isnan(x)
-        scaled = np.where(seen, (x - np.asarray(self.scaler_.shift)) / np.asarray(self.scaler_.spread), 0.0)
-        memory = _take_in(model, memory, jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
-        self.memory_[id] = (memory, origin)
+        if seen.any():  # a row of blanks says nothing, as in a table
+            moment = np.asarray([(now - origin) / self.clock_.unit], np.float32)
+            scaled = np.where(seen, (x - np.asarray(self.scaler_.shift)) / np.asarray(self.scaler_.spread), 0.0)
+            memory = _take_in(model, memory, jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
+        self.memory_[id] = _Followed(memory, origin, now)
         return self
 
     def _predict_followed(self, at) -> Any:
         if not self.memory_:
             raise ValueError("predict: no frame was given and no observation by update; give one of them.")
-        model = self.model_.model
+        model, kind, zone = self.model_.model, self.clock_.kind, self.clock_.zone
         ids = np.empty(len(self.memory_), object)
         ids[:] = list(self.memory_)
-        asked = self._asked(at, ids, self.clock_.kind, self.clock_.zone)
+        followed = list(self.memory_.values())
+        asked = self._asked(at, ids, zone)
+        late = np.asarray([each.last for each in followed])[asked.codes] >= asked.times
+        if late.any():
+            k = int(np.argmax(late))
+            who, last = shown(ids[asked.codes[k]]), self._shown_time(followed[asked.codes[k]].last)
+            raise ValueError(
+                f"predict(at=...): {who} was observed at {last}, not before {self._shown_time(asked.times[k])}; ask "
+                "for later times."
+            )
+        since = asked.times - np.asarray([each.origin for each in followed])[asked.codes]
+        self._check_reach(since, lambda k: self._shown_time(asked.times[k]), "predict(at=...)")
+        moments = (since / self.clock_.unit).astype(np.float32)
         answers = np.zeros((2, len(asked.codes), len(self.columns_.values)), np.float32)
-        carried = {code: self.memory_[item] for code, item in enumerate(ids)}
+        carried = [each.memory for each in followed]
         for k in np.argsort(asked.times, kind="stable"):  # from one asked time to the next, as a whole history is
-            memory, origin = carried[asked.codes[k]]
-            moment = np.float32((asked.times[k] - origin) / self.clock_.unit)
-            if moment < float(memory.time[0]):
-                who = shown(ids[asked.codes[k]])
-                raise ValueError(f"predict: {who} was observed later than an asked time; ask for later ones.")
-            memory, mean, sd = _ask(model, memory, jnp.asarray([moment]))
-            carried[asked.codes[k]] = (memory, origin)
+            code = asked.codes[k]
+            carried[code], mean, sd = _ask(model, carried[code], jnp.asarray(moments[k : k + 1]))
             answers[:, k] = mean[0], sd[0]
         mean = np.asarray(self.scaler_.unscale(answers[0]))
         sd = np.asarray(self.scaler_.unscale_deviation(answers[1]))
-        backend = "pandas" if isinstance(at, list | tuple | np.ndarray) else frame_of(at, "at").implementation.value
-        like = Table(
-            ids, asked.codes, asked.times, mean, None, self.clock_.kind, self.clock_.zone, self.columns_, backend
-        )
-        return self._answer_frame(asked, ids, mean, sd, like)
+        given = given_times(at)
+        backend = given.implementation.value if isinstance(given, nw.DataFrame) else _installed()
+        return self._answer_frame(asked, ids, mean, sd, kind, zone, backend)
 
     # --- parts ------------------------------------------------------------------------------------------------
 
-    def _clock(self, table: Table):
-        if table.kind != self.clock_.kind:
-            raise ValueError(
-                f"the time column {self.columns_.time!r} holds {table.kind}s; the model was trained on "
-                f"{self.clock_.kind}s. Convert it."
-            )
-        return self.clock_
+    def _shown_time(self, time: float) -> str:
+        return shown_time(time, self.clock_.kind, self.clock_.zone)
 
-    def _moments(self, times, what: str) -> np.ndarray:
+    def _moments(self, times: Sequence[Any], what: str) -> np.ndarray:
         """Given times as numbers, or as seconds since 1970."""
-        if self.clock_.kind == "number":
-            try:
-                return np.asarray(times, np.float64)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{what}: {times[0]!r} is not a number, as the times of the model are.") from error
-        try:
-            import pandas as pd
+        return moments_of(times, self.clock_.kind, self.clock_.zone, what)
 
-            moments = pd.DatetimeIndex(pd.to_datetime(list(times)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{what}: {times[0]!r} is not a date, as the times of the model are.") from error
-        if moments.tz is None and self.clock_.zone is not None:
-            moments = moments.tz_localize(self.clock_.zone)
-        return moments.as_unit("us").asi8 / 1e6
-
-    def _asked(self, at, ids: np.ndarray, kind, zone) -> "_Asked":
+    def _asked(self, at: Any, ids: np.ndarray, zone: str | None) -> "_Asked":
         """Which times are asked of which series."""
-        if isinstance(at, list | tuple | range | np.ndarray):
-            times = np.sort(self._moments(list(at), "predict(at=...)"))
-            if len(times) == 0 or not np.isfinite(times).all():
-                raise ValueError("predict(at=...): give at least one time, all of them finite.")
+        given, what = given_times(at), "predict(at=...)"
+        if not isinstance(given, nw.DataFrame):
+            times = np.unique(moments_of(given, self.clock_.kind, zone, what))
+            if len(times) == 0:
+                raise ValueError(f"{what}: give at least one time.")
             return _Asked(np.repeat(np.arange(len(ids)), len(times)), np.tile(times, len(ids)))
-        table = frame_of(at, "predict(at=...)")
         for column in (self.columns_.id, self.columns_.time):
-            if column not in table.columns:
-                raise ValueError(f"predict(at=...): there is no column {column!r}; give the columns of ids and times.")
-        times, given_kind, _ = times_of(table.get_column(self.columns_.time), "predict(at=...)")
-        if given_kind != self.clock_.kind:
-            raise ValueError(f"predict(at=...): the times are {given_kind}s, those of the model {self.clock_.kind}s.")
+            if column not in given.columns:
+                raise ValueError(f"{what}: there is no column {column!r}; give the columns of ids and times.")
+        times, kind, at_zone = times_of(given.get_column(self.columns_.time), what)
+        if kind != self.clock_.kind:
+            raise ValueError(f"{what}: the times are {kind}s, those of the model {self.clock_.kind}s; convert them.")
+        if (at_zone is None) != (zone is None):
+            have, lack = ("those asked for", "those known") if zone is None else ("those known", "those asked for")
+            raise ValueError(f"{what}: {have} have a time zone and {lack} have none; give both or none of them one.")
         code = {item: k for k, item in enumerate(ids.tolist())}
-        wanted = table.get_column(self.columns_.id).to_list()
+        wanted = given.get_column(self.columns_.id).to_list()
         unseen = [item for item in wanted if item not in code]
         if unseen:
             raise ValueError(
-                f"predict(at=...): {self.columns_.id} {unseen[0]!r} is asked for, but the table has no rows of it."
+                f"{what}: {self.columns_.id} {shown(unseen[0])} is asked for, but the table has no rows of it; leave "
+                "it out or add its rows."
             )
         return _Asked(np.asarray([code[item] for item in wanted]), times)
 
-    def _check_asked(self, asked: "_Asked", table: Table) -> None:
-        early = asked.times < table.first[asked.codes]
-        if early.any():
-            k = int(np.argmax(early))
-            raise ValueError(
-                f"predict(at=...): {asked.times[k]:g} lies before the first row of {self.columns_.id} "
-                f"{shown(table.ids[asked.codes[k]])}, {table.first[asked.codes[k]]:g}; ask for later times."
-            )
-        ahead = (asked.times - table.first[asked.codes]) / self.clock_.unit
-        if (ahead > self.settings_.span).any():
-            raise ValueError(
-                f"predict(at=...): {asked.times[int(np.argmax(ahead))]:g} is more than twice as far from the start of "
-                "its series as any training series was long; ask for nearer times."
-            )
-        if (ahead > self.settings_.span / 2).any():
-            warnings.warn(
-                f"predict(at=...): {asked.times[int(np.argmax(ahead))]:g} is farther from the start of its series than "
-                "any training series reached; such forecasts are guesses.",
-                stacklevel=3,
-            )
-
-    def _answer(self, table: Table, asked: "_Asked") -> tuple[np.ndarray, np.ndarray]:
+    def _answer(self, panel: base.Panel, asked: "_Asked", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation for each asked id and time, in the units of the data."""
-        clock = self._clock(table)
-        panel = table.panel(clock)
-        most = int(np.bincount(asked.codes, minlength=len(table.ids)).max())
-        queries = np.zeros((len(table.ids), most), np.float32)
-        place = np.zeros(len(table.ids), int)
-        slots = np.empty(len(asked.codes), int)
-        for k, (code, time) in enumerate(zip(asked.codes, asked.times, strict=True)):
-            slots[k] = place[code]
-            queries[code, place[code]] = (time - table.first[code]) / clock.unit
-            place[code] += 1
-        scaled = base.Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)
-        mean, log_variance = base.in_parts(lambda s, q: _predictions(self.model_, s, q), scaled, queries)
-        mean = np.asarray(self.scaler_.unscale(mean))[asked.codes, slots]
-        sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[asked.codes, slots]
+        used, codes = np.unique(asked.codes, return_inverse=True)
+        order = np.lexsort((since, codes))  # in time, as a solver walks
+        starts = np.searchsorted(codes[order], np.arange(len(used) + 1))
+        counts = np.diff(starts)
+        places = np.minimum(np.arange(counts.max()), counts[:, None] - 1)  # filled up with the last
+        queries = since[order][starts[:-1, None] + places].astype(np.float32)
+        slots = np.empty(len(codes), int)
+        slots[order] = np.arange(len(codes)) - starts[codes[order]]
+        mean, log_variance = base.gaussians(self.model_, panel[used], queries)
+        mean = np.asarray(self.scaler_.unscale(mean))[codes, slots]
+        sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[codes, slots]
         return mean, sd
 
-    def _answer_frame(self, asked: "_Asked", ids: np.ndarray, mean, sd, table: Table) -> Any:
+    def _answer_frame(
+        self, asked: "_Asked", ids: np.ndarray, mean, sd, kind: Kind, zone: str | None, backend: Any
+    ) -> Any:
         names = self.columns_.values
         each = len(names)
-        backend: Any = table.implementation
-        times = write_times(np.repeat(asked.times, each), table.kind, table.zone, backend)
         data: dict[str, Any] = {
             self.columns_.id: ids[np.repeat(asked.codes, each)].tolist(),
-            self.columns_.time: times,
+            self.columns_.time: write_times(np.repeat(asked.times, each), kind, zone, backend),
             "variable": list(names) * len(asked.codes),
             "mean": mean.ravel().astype(np.float64),
         }
         for q in self.quantiles:
-            data[f"q{q:g}"] = (mean + NormalDist().inv_cdf(q) * sd).ravel().astype(np.float64)
+            data[_quantile(q)] = (mean + NormalDist().inv_cdf(q) * sd).ravel().astype(np.float64)
         return nw.from_dict(data, backend=backend).to_native()
+
+
+class _Followed(NamedTuple):
+    """A series that is followed: what the model knows, and the first and last time it was told of."""
+
+    memory: Memory
+    origin: float
+    last: float
 
 
 class _Asked:
@@ -315,10 +313,28 @@ class _Asked:
         self.codes, self.times = codes, times
 
 
+def _quantile(q: float) -> str:
+    return f"q{q:g}"
+
+
+def _value(given: Any, name: str) -> float:
+    try:
+        value = np.nan if given is None else float(given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"update: {name!r} is {given!r}; give a number, or None where it is missing.") from error
+    if np.isinf(np.float32(value)):
+        raise ValueError(f"update: {name!r} is {given!r}; give a finite number, or None where it is missing.")
+    return value
+
+
+def _installed() -> str:
+    """The first library of frames that there is."""
+    return next(name for name in ("pandas", "polars", "pyarrow") if find_spec(name) is not None)
+
+
 @eqx.filter_jit
-def _predictions(model: Headed, series, queries):
-    trace = model.model(series, queries, jax.random.key(0))
-    return mixture(*predictions(model, trace))
+def _remember(model: GRUODEBayes) -> Memory:
+    return model.remember()
 
 
 @eqx.filter_jit

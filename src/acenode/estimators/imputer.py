@@ -1,20 +1,17 @@
 """`Imputer`: the blanks of a table filled in."""
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import narwhals as nw
 import numpy as np
 
-from ..series import Panel, Question, Scaler, Series
-from ..tasks import Forecast, GaussianHead, Headed
+from ..series import Question, Scaler, Series
+from ..tasks import Forecast, Headed
 from ..train import Progress
-from . import base
-from .forecaster import _predictions
-from .registry import entry
+from . import base, explain
+from .registry import Entry, entry
 from .saved import save as save_estimator
 from .table import read
 
@@ -29,13 +26,14 @@ class Imputer(base.Estimator):
     """
 
     task = "impute"
+    ahead = 0.5
 
     def __init__(
         self,
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
-        model: str = "ace-latent-ode",
+        model: str | Entry = "ace-latent-ode",
         hide: float = 0.2,
         hidden: int | None = None,
         epochs: int | None = None,
@@ -55,13 +53,14 @@ class Imputer(base.Estimator):
         """Train on a frame with one row for each id and time; blanks are missing values."""
         if not 0 < self.hide < 1:
             raise ValueError(f"Imputer(hide={self.hide}): expected a part between 0 and 1.")
-        entry(self.model)
+        kind = entry(self.model)
         table = base.read_training(frame, self.id, self.time, self.values, None)
-        settings, clock = base.choose_settings(table, self.model, self.get_params(), horizon=0.5)
+        settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
         split = base.split_of(len(table.ids), self.seed)
         series = table.panel(clock).series
         scaler = Scaler.fit(series[split.train])
         self.settings_, self.clock_, self.scaler_, self.columns_ = settings, clock, scaler, table.columns
+        self.entry_ = kind
         data = _hidden(scaler.scale(series), self.hide, self.seed)
         count = int(series.observed.sum())
         task = Forecast(penalty=0.01)
@@ -69,33 +68,30 @@ class Imputer(base.Estimator):
         return self
 
     def _build(self, key) -> Headed:
-        kind, sizes = entry(self.settings_.model), base.sizes(self.settings_, len(self.columns_.values))
-        one, two = jax.random.split(key)
-        head = None if kind.state is None else GaussianHead(kind.state(sizes), sizes.variables, key=two)
-        return Headed(kind.build(sizes, one), head)
+        return self._gaussian(key)
 
     def transform(self, frame: Any) -> Any:
-        """The same frame, every blank among the values filled with its expected value."""
+        """The same frame, every blank among the values filled with its expected value.
+
+        What is not blank stays as it is. A column of true and false that had blanks becomes one of numbers.
+        """
         self._check_fitted()
-        table = read(frame, self.columns_, what="the table to fill")
-        panel = table.panel(self.clock_)
-        scaled = Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)
-        mean, _ = base.in_parts(lambda s, q: _predictions(self.model_, s, q), scaled, np.asarray(panel.series.times))
-        bounds = np.searchsorted(table.codes, np.arange(len(table.ids) + 1))
-        rows = np.concatenate([np.arange(b - a) for a, b in itertools.pairwise(bounds)])
-        filled = np.where(np.isnan(table.values), self.scaler_.unscale(mean)[table.codes, rows], table.values)
+        what = "the table to fill"
+        table = read(frame, self.columns_, what=what)
+        panel = self._scaled(table, what)
+        mean, _ = base.gaussians(self.model_, panel, np.asarray(panel.series.times))
+        expected = np.empty((len(table.codes), len(self.columns_.values)))
+        expected[table.order] = np.asarray(self.scaler_.unscale(mean))[table.codes, table.rows]
+        blank = np.empty(expected.shape, bool)
+        blank[table.order] = np.isnan(table.values)
         native = nw.from_native(frame, eager_only=True)
-        ids = native.get_column(self.columns_.id).to_list()
-        code = {item: k for k, item in enumerate(table.ids.tolist())}
-        order = np.argsort(np.asarray([code[i] for i in ids]), kind="stable")
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
         backend: Any = table.implementation
-        new = [
-            nw.new_series(name, filled[back, j].astype(np.float64), backend=backend)
+        filled = [
+            nw.new_series(name, _filled(native.get_column(name), blank[:, j], expected[:, j]), backend=backend)
             for j, name in enumerate(self.columns_.values)
+            if blank[:, j].any()
         ]
-        return native.with_columns(*new).to_native()
+        return native.with_columns(*filled).to_native() if filled else frame
 
     def fit_transform(self, frame: Any, y: None = None) -> Any:
         """Train on a frame and fill its blanks."""
@@ -108,18 +104,28 @@ class Imputer(base.Estimator):
     def evaluate(self, frame: Any) -> dict[str, float]:
         """MSE of scaled values, NegLL and coverage of a part of the values, hidden for the purpose."""
         self._check_fitted()
-        table = read(frame, self.columns_, what="the table to evaluate on")
-        series = self.scaler_.scale(table.panel(self.clock_).series)
-        question = _hidden(series, self.hide, self.seed)
-        task = Forecast()
-        outputs = task.outputs(self.model_, question, jax.random.key(0))
-        metrics = task.metrics(outputs, jax.tree.map(jax.numpy.asarray, question), jax.numpy.ones(len(series)))
-        return {name: float(value) for name, value in metrics.items()}
+        what = "the table to evaluate on"
+        panel = self._scaled(read(frame, self.columns_, what=what), what)
+        question = _hidden(panel.series, self.hide, self.seed)
+        if not question.scored.any():
+            raise ValueError(f"{what}: there are too few values to hide a part of {self.hide:.0%}; give more rows.")
+        return base.measured(self.model_, question, panel)
+
+    def attention(self, frame: Any) -> Any:
+        """The attention over time as a frame: id, time, which variable attends to which, and how much."""
+        self._check_fitted()
+        return explain.attention_frame(self, frame)
 
     def save(self, folder: str | Path) -> Path:
         """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""
         self._check_fitted()
         return save_estimator(self, folder)
+
+
+def _filled(given: nw.Series, blank: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """A column with its blanks filled, its other values as exact as they were."""
+    known = np.asarray([np.nan if b else float(x) for x, b in zip(given.to_list(), blank, strict=True)])
+    return np.where(blank, expected, known)
 
 
 def _hidden(series: Series, part: float, seed: int) -> Question:

@@ -55,8 +55,9 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Entry:
-    """A model by name: how it is built, and what can be asked of it.
+    """A model by name, or your own: how it is built, and what can be asked of it.
 
+    `build(sizes, key)` gives a module that answers `module(series, times, key) -> Trace`.
     `filters`: its answer at a time uses only what was observed before, so it can be trained on every next row and
     can follow a stream. `state` and `summary` are the sizes of what heads read; a model with an emission of its own
     has no use for the first.
@@ -211,7 +212,20 @@ MODELS: dict[str, Entry] = {
 }
 
 
-def entry(name: str) -> Entry:
-    if name not in MODELS:
-        raise ValueError(f"model={name!r}: there is no model of this name; choose from {', '.join(MODELS)}.")
-    return MODELS[name]
+OWN = "own"
+
+
+def entry(model: str | Entry) -> Entry:
+    """The model of this name; a user's own is its own entry."""
+    if isinstance(model, Entry):
+        return model
+    if model not in MODELS:
+        raise ValueError(
+            f"model={model!r}: there is no model of this name; choose from {', '.join(MODELS)}, or give an Entry of "
+            "your own."
+        )
+    return MODELS[model]
+
+
+def name_of(model: str | Entry) -> str:
+    return OWN if isinstance(model, Entry) else model

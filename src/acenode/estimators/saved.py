@@ -3,18 +3,20 @@
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 FORMAT = 1
 ARRAYS, HEAD = "model.safetensors", "model.json"
+_OURS = (ARRAYS, HEAD, "report")  # what a folder of a model may hold
 
 
 class ModelFolderError(ValueError):
@@ -22,44 +24,94 @@ class ModelFolderError(ValueError):
 
 
 def save(estimator: Any, folder: str | Path) -> Path:
-    """Save a fitted estimator. An existing model in `folder` is replaced at once, when the new one is complete."""
-    from ..paper.results import versions
-    from ..train.checkpoint import save_arrays
+    """Save a fitted estimator. An existing model in `folder` is replaced at once, when the new one is complete.
 
+    A model of one's own is saved without its code: keep its `Entry` and pass it to `load(folder, model=entry)`.
+    """
     target = Path(folder)
+    try:
+        _check_target(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = _beside(target)
+        try:
+            part.mkdir()
+            _write(estimator, part)
+            _put(part, target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise ModelFolderError(
+            f"{target} could not be written ({error.strerror or error}); make room, or choose another folder. What was "
+            "there before is as it was."
+        ) from error
+    return target
+
+
+def _check_target(target: Path) -> None:
     if target.exists() and not target.is_dir():
         raise ModelFolderError(f"{target} is a file; choose a folder for the model.")
-    if target.is_dir() and any(target.iterdir()) and not (target / HEAD).exists():
-        raise ModelFolderError(f"{target} holds other files; choose an empty or a new folder for the model.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    others = sorted(each.name for each in target.iterdir() if each.name not in _OURS) if target.is_dir() else []
+    if others:
+        raise ModelFolderError(
+            f"{target} holds other files, such as {others[0]}; choose an empty or a new folder for the model."
+        )
+
+
+def _beside(target: Path) -> Path:
+    return target.absolute().parent / f".{target.absolute().name}-{secrets.token_hex(4)}"
+
+
+def _write(estimator: Any, part: Path) -> None:
+    from ..paper.results import versions
+    from ..train import checkpoint
+    from .registry import Entry, name_of
+
+    checkpoint.save_arrays(part / ARRAYS, (estimator.model_, estimator.scaler_), {})
+    parameters = estimator.get_params()
+    if isinstance(parameters["model"], Entry):
+        parameters["model"] = name_of(parameters["model"])
+    head = {
+        "format": FORMAT,
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "settings": asdict(estimator.settings_),
+        "summary": asdict(estimator.summary_),
+        "columns": estimator.columns_._asdict(),
+        "clock": asdict(estimator.clock_),
+        "scaler": estimator.scaler_.kind,
+        "classes": getattr(estimator, "classes_", None),
+        "history": {name: np.asarray(v, float).tolist() for name, v in estimator.history_.items()},
+        "versions": versions(),
+        "precision": str(jnp.result_type(float)),
+        "sha256": hashlib.sha256((part / ARRAYS).read_bytes()).hexdigest(),
+    }
+    head = json.loads(json.dumps(head, default=_plain))
+    head["check"] = _digest(head)
+    checkpoint.write_atomically(part / HEAD, json.dumps(head, indent=1).encode() + b"\n")
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists of numpy, pandas and the like, as JSON has them."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _digest(head: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+
+
+def _put(part: Path, target: Path) -> None:
+    """Move the new folder into place; should that fail, the old one is back where it was."""
+    if not target.exists():
+        os.replace(part, target)
+        return
+    old = _beside(target)
+    os.replace(target, old)
     try:
-        save_arrays(part / ARRAYS, (estimator.model_, estimator.scaler_), {})
-        head = {
-            "format": FORMAT,
-            "estimator": type(estimator).__name__,
-            "parameters": estimator.get_params(),
-            "settings": asdict(estimator.settings_),
-            "summary": asdict(estimator.summary_),
-            "columns": estimator.columns_._asdict(),
-            "clock": asdict(estimator.clock_),
-            "scaler": estimator.scaler_.kind,
-            "classes": getattr(estimator, "classes_", None),
-            "history": {name: np.asarray(v, float).tolist() for name, v in estimator.history_.items()},
-            "versions": versions(),
-            "sha256": hashlib.sha256((part / ARRAYS).read_bytes()).hexdigest(),
-        }
-        (part / HEAD).write_text(json.dumps(head, indent=1, default=str) + "\n")
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-            os.replace(target, old / "model")
-            os.replace(part, target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(part, target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return target
+        os.replace(part, target)
+    except BaseException:
+        os.replace(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_head(folder: str | Path) -> dict[str, Any]:
@@ -67,17 +119,19 @@ def read_head(folder: str | Path) -> dict[str, Any]:
     place = Path(folder)
     if not (place / HEAD).is_file():
         raise ModelFolderError(
-            f"{place} is not a saved model: it has no {HEAD}. Give a folder made by `acenode train`."
+            f"{place} is not a saved model: it has no {HEAD}. Give a folder made by `acenode train` or `save`."
         )
     try:
         head = json.loads((place / HEAD).read_text())
         made_by, checksum = head["format"], head["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelFolderError(f"{place / HEAD} is damaged ({error}); restore the folder or train again.") from error
     if made_by != FORMAT:
         raise ModelFolderError(
             f"{place} has format {made_by}; this version reads {FORMAT}. Update acenode or train again."
         )
+    if head.pop("check", None) != _digest(head):
+        raise ModelFolderError(f"{place / HEAD} was changed since it was saved; restore the folder or train again.")
     arrays = place / ARRAYS
     if not arrays.is_file():
         raise ModelFolderError(f"{place} has no {ARRAYS}; restore the folder or train again.")
@@ -86,20 +140,31 @@ def read_head(folder: str | Path) -> dict[str, Any]:
     return head
 
 
-def load(folder: str | Path) -> Any:
-    """The saved estimator."""
+def load(folder: str | Path, model: Any = None) -> Any:
+    """The saved estimator. `model` is the `Entry` of one that was fitted with a model of your own."""
     from ..series import Scaler
+    from ..train import enable_compilation_cache
     from ..train.checkpoint import CheckpointMismatch, load_arrays
     from . import Classifier, Forecaster, Imputer
-    from .base import Settings, Summary
+    from .base import Settings, Summary, at_rest
+    from .registry import OWN, Entry, entry
     from .table import Clock, Columns
 
+    enable_compilation_cache()
     head = read_head(folder)
     try:
-        kind = {k.__name__: k for k in (Forecaster, Classifier, Imputer)}[head["estimator"]]
+        kinds: dict[str, Any] = {k.__name__: k for k in (Forecaster, Classifier, Imputer)}
+        kind = kinds[head["estimator"]]
         parameters = {n: tuple(v) if isinstance(v, list) else v for n, v in head["parameters"].items()}
+        if (head["settings"]["model"] == OWN) != isinstance(model, Entry):
+            was = "was fitted with a model of your own: give its Entry, load(folder, model=entry)"
+            named = f"was fitted with {head['settings']['model']}: load it without model=..."
+            raise ModelFolderError(f"{folder} {named if isinstance(model, Entry) else was}.")
+        if model is not None:
+            parameters["model"] = model
         estimator = kind(**parameters)
         estimator.settings_ = Settings(**head["settings"])
+        estimator.entry_ = entry(model if model is not None else estimator.settings_.model)
         estimator.summary_ = Summary(**{**head["summary"], "notes": tuple(head["summary"]["notes"])})
         columns = head["columns"]
         estimator.columns_ = Columns(columns["id"], columns["time"], tuple(columns["values"]), columns["label"])
@@ -107,11 +172,14 @@ def load(folder: str | Path) -> Any:
         if head["classes"] is not None:
             estimator.classes_ = head["classes"]
         estimator.history_ = {name: np.asarray(v) for name, v in head["history"].items()}
-        width = len(estimator.columns_.values)
-        zeros = np.zeros(width, np.float32)
-        model = eqx.nn.inference_mode(estimator._build(jax.random.key(0)))
-        like = (model, Scaler(zeros, zeros, head["scaler"]))
-        estimator.model_, estimator.scaler_ = load_arrays(Path(folder) / ARRAYS, like)
+        zeros = np.zeros(len(estimator.columns_.values), np.float32)
+        made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+        like = jax.tree.map(lambda x: _empty(x, head["precision"]), made)
+        loaded, estimator.scaler_ = load_arrays(
+            Path(folder) / ARRAYS, (eqx.nn.inference_mode(like), Scaler(zeros, zeros, head["scaler"]))
+        )
+        # Saved in double precision and loaded in single, or the other way round.
+        estimator.model_ = at_rest(jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded))
     except (KeyError, TypeError, CheckpointMismatch) as error:
         raise ModelFolderError(
             f"{folder} does not fit together ({error}); restore the folder or train again."
@@ -119,3 +187,9 @@ def load(folder: str | Path) -> Any:
     if hasattr(estimator, "_forget"):
         estimator._forget()
     return estimator
+
+
+def _empty(leaf: Any, precision: str) -> Any:
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    return np.zeros(leaf.shape, precision if np.issubdtype(leaf.dtype, np.floating) else leaf.dtype)

@@ -1,18 +1,22 @@
 """A user's frame as series: columns found and checked, times of any kind on one clock."""
 
-import itertools
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from numbers import Real
 from typing import Any, Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
 import narwhals as nw
 import numpy as np
 
-from ..series import Panel, Series, stack
-from ..series.series import series as one_series
+from ..series import Panel, Series
 
 Kind = Literal["number", "datetime"]
 
 _MICRO = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Columns(NamedTuple):
@@ -51,34 +55,76 @@ class Table(NamedTuple):
     zone: str | None
     columns: Columns
     implementation: str  # of the frame: pandas, polars or pyarrow
+    order: np.ndarray  # which row of the frame each row here is
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first row of each series, and the end of the last."""
+        return np.searchsorted(self.codes, np.arange(len(self.ids) + 1))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The place of each row in its series, from 0."""
+        return np.arange(len(self.codes)) - self.starts[self.codes]
 
     @property
     def first(self) -> np.ndarray:
         """The first time of each series."""
-        starts = np.searchsorted(self.codes, np.arange(len(self.ids)))
-        return self.times[starts]
+        return self.times[self.starts[:-1]]
 
     @property
     def last(self) -> np.ndarray:
         """The last time of each series."""
-        ends = np.searchsorted(self.codes, np.arange(len(self.ids)), side="right") - 1
-        return self.times[ends]
+        return self.times[self.starts[1:] - 1]
+
+    def shown_time(self, time: float) -> str:
+        """A time as the frame has it."""
+        return shown_time(time, self.kind, self.zone)
 
     def panel(self, clock: Clock) -> Panel:
-        """The series on the clock of a model."""
+        """The series on the clock of a model, padded to the longest."""
         relative = (self.times - self.first[self.codes]) / clock.unit
-        bounds = np.searchsorted(self.codes, np.arange(len(self.ids) + 1))
-        many: list[Series] = []
-        for k, (a, b) in enumerate(itertools.pairwise(bounds)):
-            try:
-                many.append(one_series(relative[a:b], self.values[a:b]))
-            except ValueError as error:
-                raise ValueError(f"{self.columns.id} {shown(self.ids[k])}: {error}") from error
-        return Panel(stack(many), self.ids, self.columns.values)
+        single = relative.astype(np.float32)
+        lost = (np.diff(self.codes) == 0) & (np.diff(single) <= 0)
+        if lost.any():
+            k = int(np.argmax(lost))
+            one, two = (self.shown_time(t) for t in self.times[k : k + 2])
+            raise ValueError(
+                f"{self.columns.id} {shown(self.ids[self.codes[k]])}: the times {one} and {two} cannot be told apart "
+                "in single precision, so long is the series; merge the two rows or cut the series into parts."
+            )
+        length = np.diff(self.starts)
+        places = np.arange(length.max())
+        pick = self.starts[:-1, None] + np.minimum(places, length[:, None] - 1)  # padding repeats the last time
+        values = self.values[pick]
+        observed = ~np.isnan(values) & (places < length[:, None])[..., None]
+        series = Series(single[pick], np.where(observed, values, 0), observed, length.astype(np.int32))
+        return Panel(series, self.ids, self.columns.values)
 
 
 def shown(value: Any) -> str:
-    return repr(value.item() if isinstance(value, np.generic) else value)
+    return repr(_plain(value))
+
+
+def shown_time(time: float, kind: Kind, zone: str | None) -> str:
+    if kind == "number":
+        return f"{time:.10g}"
+    moment = _EPOCH + timedelta(microseconds=round(time * _MICRO))
+    return str(moment.replace(tzinfo=None) if zone is None else moment.astimezone(zone_of(zone)))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python, which JSON knows too."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def zone_of(name: str) -> tzinfo:
+    """A time zone by its name: of the tz database, or an offset such as +01:00."""
+    offset = re.fullmatch(r"(?:UTC)?([+-])(\d\d):?(\d\d)", name)
+    if offset is None:
+        return ZoneInfo(name)
+    hours, minutes = int(offset[2]), int(offset[3])
+    return timezone((1 if offset[1] == "+" else -1) * timedelta(hours=hours, minutes=minutes))
 
 
 def frame_of(frame: Any, what: str) -> nw.DataFrame:
@@ -86,9 +132,9 @@ def frame_of(frame: Any, what: str) -> nw.DataFrame:
     try:
         table = nw.from_native(frame, eager_only=True)
     except TypeError as error:
-        raise ValueError(
-            f"{what}: a {type(frame).__name__} was given; expected a pandas or polars data frame or a pyarrow table."
-        ) from error
+        name = type(frame).__name__
+        fix = "collect it first" if name == "LazyFrame" else "expected a pandas or polars data frame or a pyarrow table"
+        raise ValueError(f"{what}: a {name} was given; {fix}.") from error
     if len(table) == 0:
         raise ValueError(f"{what}: the table is empty; expected at least one row below the column names.")
     return table
@@ -104,25 +150,38 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
             f"{what}: there is no column {absent[0]!r}; the columns are {', '.join(map(repr, table.columns))}. Rename "
             "it, or name the right one."
         )
+    twice = [c for c in wanted if list(table.columns).count(c) > 1]
+    if twice:
+        raise ValueError(f"{what}: there are two columns {twice[0]!r}; rename or drop one of them.")
     codes, ids = _ids(table, columns.id, what)
     times, kind, zone = times_of(table.get_column(columns.time), what)
     _check_times(times, codes, ids, columns, what)
     values = np.stack([_numbers(table.get_column(c), what) for c in columns.values], axis=1)
+    empty = np.bincount(codes, (~np.isnan(values)).any(axis=1), minlength=len(ids)) == 0
+    if empty.any():
+        who = f"{columns.id} {shown(ids[int(np.argmax(empty))])}"
+        raise ValueError(f"{what}: {who} has no value in any row; drop its rows.")
     labels = None if columns.label is None else _labels(table.get_column(columns.label), codes, ids, columns, what)
     order = np.argsort(codes, kind="stable")
     name = str(table.implementation.value)
-    return Table(ids, codes[order], times[order], values[order], labels, kind, zone, columns, name)
+    return Table(ids, codes[order], times[order], values[order], labels, kind, zone, columns, name, order)
 
 
 def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any, *, what: str) -> tuple[str, ...]:
     """The columns of the variables: those named, or all that are neither id, time nor label."""
     table = frame_of(frame, what)
+    roles = [name for name in (id, time, label) if name is not None]
+    if len(set(roles)) < len(roles):
+        raise ValueError(f"{what}: id, time and label are {', '.join(map(repr, roles))}; name a column for each.")
     if values is None:
         chosen = tuple(c for c in table.columns if c not in (id, time, label))
     else:
         chosen = (values,) if isinstance(values, str) else tuple(values)
     if not chosen:
         raise ValueError(f"{what}: there is no column of values beside {id!r} and {time!r}; add one, or name it.")
+    twice = [c for k, c in enumerate(chosen) if c in chosen[:k]]
+    if twice:
+        raise ValueError(f"{what}: the column of values {twice[0]!r} is named twice; name it once.")
     reserved = [c for c in chosen if c in (id, time, label)]
     if reserved:
         raise ValueError(f"{what}: {reserved[0]!r} is named as a value and as id, time or label; choose one.")
@@ -131,15 +190,25 @@ def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any
 
 def _ids(table: nw.DataFrame, column: str, what: str) -> tuple[np.ndarray, np.ndarray]:
     given = table.get_column(column)
-    blank = given.is_null().to_numpy()
+    blank = _blank(given)
     if blank.any():
         raise ValueError(f"{what}: {column!r} is blank in row {_row(blank)}; give every row its id.")
-    items = given.to_list()
-    distinct = {item: k for k, item in enumerate(dict.fromkeys(items))}
+    items = [_plain(item) for item in given.to_list()]
+    try:
+        distinct = {item: k for k, item in enumerate(dict.fromkeys(items))}
+    except TypeError as error:
+        raise ValueError(f"{what}: {column!r} holds {given.dtype}; expected plain ids, text or numbers.") from error
     codes = np.fromiter(map(distinct.__getitem__, items), np.int64, len(items))
     ids = np.empty(len(distinct), object)
     ids[:] = list(distinct)
     return codes, ids
+
+
+def _blank(given: nw.Series) -> np.ndarray:
+    blank = given.is_null().to_numpy().astype(bool)
+    if given.dtype.is_float():
+        blank = blank | np.isnan(given.cast(nw.Float64).to_numpy())
+    return blank
 
 
 def _row(fault: np.ndarray) -> int:
@@ -149,9 +218,14 @@ def _row(fault: np.ndarray) -> int:
 
 def times_of(given: nw.Series, what: str) -> tuple[np.ndarray, Kind, str | None]:
     """A column of times as float numbers, or as seconds since 1970 where it holds points in time."""
-    blank = given.is_null().to_numpy()
+    blank = _blank(given)
     if blank.any():
         raise ValueError(f"{what}: {given.name!r} is blank in row {_row(blank)}; give every row its time.")
+    if given.dtype == nw.Object and all(isinstance(item, date) for item in given.to_list()):  # dates, in pandas
+        items = given.to_list()
+        zones = {str(item.tzinfo) for item in items if isinstance(item, datetime) and item.tzinfo is not None}
+        zone = zones.pop() if len(zones) == 1 else ("UTC" if zones else None)
+        return moments_of(items, "datetime", zone, f"{what}: {given.name!r}"), "datetime", zone
     if given.dtype == nw.Date:
         given = given.cast(nw.Datetime("us"))
     if isinstance(given.dtype, nw.Datetime):
@@ -192,13 +266,21 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
     """A column of values in single precision, NaN where blank."""
     if given.null_count() == len(given):
         return np.full(len(given), np.nan, np.float32)
-    if not (given.dtype.is_numeric() or given.dtype == nw.Boolean):
-        present = given.drop_nulls()
-        raise ValueError(
-            f"{what}: column {given.name!r} holds {given.dtype}, such as {present[0]!r}; expected numbers or true and "
-            "false. Code categories as numbers or as one column of true and false for each."
-        )
-    values = given.cast(nw.Float64).to_numpy().astype(np.float64)
+    if given.dtype.is_numeric() or given.dtype == nw.Boolean:
+        values = given.cast(nw.Float64).to_numpy().astype(np.float64)
+    else:  # pandas keeps true and false with blanks, for one, as objects
+        items, blank = given.to_list(), given.is_null().to_numpy()
+        fault = [not b and not isinstance(item, Real | np.bool_) for item, b in zip(items, blank, strict=True)]
+        if any(fault):
+            # The one word among texts of numbers, where there is one.
+            words = [f and not _reads_as_number(item) for item, f in zip(items, fault, strict=True)]
+            row = _row(np.asarray(words if any(words) else fault))
+            raise ValueError(
+                f"{what}: column {given.name!r} holds {items[row - 1]!r} in row {row}; expected numbers or true and "
+                "false. Correct or leave out the column; code categories as numbers, or as a column of true and false "
+                "for each."
+            )
+        values = np.asarray([np.nan if b else float(item) for item, b in zip(items, blank, strict=True)])
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     bad = np.isinf(single)
@@ -210,15 +292,30 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
     return single
 
 
+def _reads_as_number(item: Any) -> bool:
+    try:
+        float(item)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _labels(given: nw.Series, codes, ids, columns: Columns, what: str) -> np.ndarray:
     """One label for each id."""
-    blank = given.is_null().to_numpy()
+    blank = _blank(given)
     if blank.any():
         raise ValueError(f"{what}: the label {given.name!r} is blank in row {_row(blank)}; give every row its label.")
-    items = given.to_list()
+    items = [_plain(item) for item in given.to_list()]
+    odd = [not isinstance(item, str | bool | int | float) for item in items]
+    if any(odd):
+        row = _row(np.asarray(odd))
+        raise ValueError(
+            f"{what}: the label {given.name!r} is {items[row - 1]!r} in row {row}; expected text, numbers or true and "
+            "false. Write it as text."
+        )
     found = np.empty(len(ids), object)
     first_row = np.full(len(ids), -1)
-    for row, (code, item) in enumerate(zip(codes, items, strict=True)):
+    for row, (code, item) in enumerate(zip(codes.tolist(), items, strict=True)):
         if first_row[code] < 0:
             first_row[code], found[code] = row, item
         elif found[code] != item:
@@ -229,7 +326,58 @@ def _labels(given: nw.Series, codes, ids, columns: Columns, what: str) -> np.nda
     return found
 
 
-def write_times(times: np.ndarray, kind: Kind, zone: str | None, backend: str) -> nw.Series:
+def moments_of(times: Iterable[Any], kind: Kind, zone: str | None, what: str) -> np.ndarray:
+    """Times one by one as float numbers, or as seconds since 1970; those without a time zone are in `zone`."""
+    times = list(times)
+    if kind == "number":
+        moments = [_number(time, what) for time in times]
+    else:
+        moments = [_moment(time, zone, what) for time in times]
+    bad = ~np.isfinite(np.asarray(moments, np.float64))
+    if bad.any():
+        raise ValueError(f"{what}: {times[int(np.argmax(bad))]!r} is not a finite time; leave it out.")
+    return np.asarray(moments, np.float64)
+
+
+def _number(time: Any, what: str) -> float:
+    if isinstance(time, Real | np.number) and not isinstance(time, np.timedelta64):
+        return float(time)
+    raise ValueError(f"{what}: {shown(time)} is not a number, as the times of the model are.")
+
+
+def _moment(time: Any, zone: str | None, what: str) -> float:
+    given = time
+    try:
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        elif isinstance(time, np.datetime64):
+            time = time.astype("datetime64[us]").item()
+    except ValueError as error:
+        raise ValueError(f"{what}: {given!r} is not a date; write it as 2020-01-31 or 2020-01-31T14:00.") from error
+    if not isinstance(time, date) or time != time:  # the latter: no time at all
+        raise ValueError(f"{what}: {given!r} is not a date, as the times of the model are.")
+    if not isinstance(time, datetime):
+        time = datetime(time.year, time.month, time.day)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC if zone is None else zone_of(zone))
+    elif zone is None:
+        raise ValueError(f"{what}: {given!r} has a time zone, and the times of the table have none; leave it off.")
+    return (time - _EPOCH) / timedelta(microseconds=1) / _MICRO
+
+
+def given_times(at: Any) -> "nw.DataFrame | Sequence[Any]":
+    """What was asked: a frame behind one interface, or a list of times."""
+    seen = nw.from_native(at, pass_through=True, allow_series=True)
+    if isinstance(seen, nw.DataFrame | nw.LazyFrame):
+        return frame_of(at, "predict(at=...)")
+    if isinstance(seen, nw.Series):
+        return seen.to_list()
+    if isinstance(at, str | date | np.generic) or not isinstance(at, Iterable):
+        return [at]
+    return list(at)
+
+
+def write_times(times: np.ndarray, kind: Kind, zone: str | None, backend: Any) -> nw.Series:
     """Times as they were given: numbers, or points in time in their zone."""
     if kind == "number":
         return nw.new_series("time", times, backend=backend)

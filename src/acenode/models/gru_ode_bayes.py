@@ -39,7 +39,7 @@ class Emission(eqx.Module):
 
     @property
     def width(self) -> int:
-        return self.first.out_features
+        return self.first.weight.shape[0]
 
 
 class Jump(eqx.Module):
@@ -88,7 +88,7 @@ class FirstState(eqx.Module):
 
     @property
     def width(self) -> int:
-        return self.layers[0].out_features
+        return self.layers[0].weight.shape[0]
 
 
 class GRUODEBayes(eqx.Module):
@@ -202,7 +202,8 @@ class GRUODEBayes(eqx.Module):
         rate = 1 - self.dropout
         keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(key, i)))(jnp.arange(batch))
         draw = lambda k, width: jax.random.bernoulli(k, rate, (width,)) / rate  # noqa: E731
-        return tuple(jax.vmap(lambda k, w=w: draw(k, w))(keys[:, i]) for i, w in enumerate(widths))
+        first, second = (jax.vmap(lambda k, w=w: draw(k, w))(keys[:, i]) for i, w in enumerate(widths))
+        return first, second
 
     def _moved(self, state, time, dt):
         slope = self.ode.slope(time, state)

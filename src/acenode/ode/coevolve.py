@@ -157,6 +157,7 @@ class CoEvolvingODE(eqx.Module):
         stackable = hasattr(self.f, "beside") and type(self.f) is type(self.g) and not (self.hold_attention or shared)
         if stackable and jax.default_backend() != "cpu":  # on a CPU it was measured to be slower
             return _CoupledAsOne(self.f.beside(self.g), self.attention)  # pyright: ignore[reportFunctionMemberAccess]
+        assert self.g is not None  # checked by __init__
         return _Coupled(self.f, self.g, self.attention, self.hold_attention, shared)
 
     def remember(self, h0: Float[Array, "batch ..."], times: Array) -> "CoEvolvingODE":

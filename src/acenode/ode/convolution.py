@@ -68,6 +68,7 @@ class Conv(eqx.Module):
     def __call__(self, x: Float[Array, "y x inputs"], t: Float[Array, ""] | None = None) -> Float[Array, "v u outputs"]:
         out = self._product(x, self.weight)
         if self.clock is not None:
+            assert t is not None, "a timed convolution is called with a time"
             ones = jnp.ones((*x.shape[:2], 1), x.dtype)
             out = out + t * _product(self.stride, self.padding, ones, self.clock[..., None])
         return out if self.bias is None else out + self.bias

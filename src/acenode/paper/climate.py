@@ -84,8 +84,8 @@ def filtered(cell: Callable) -> Callable[[Array], Headed]:
 
     def build(key):
         one, two = jax.random.split(key)
-        model = Filter(cell(VARIABLES, SIZE, key=one))
-        return Headed(model, GaussianHead(model.cell.size, VARIABLES, key=two))
+        made = cell(VARIABLES, SIZE, key=one)
+        return Headed(Filter(made), GaussianHead(made.size, VARIABLES, key=two))
 
     return build
 

@@ -22,8 +22,9 @@ from ..train.fit import load_best as load_best
 
 CLUSTERS, RESTARTS = 10, 10
 SAMPLES, PERPLEXITY = 2000, 30.0
+_ROUNDING = 1e-12
 
-Images = Float[Array | np.ndarray, "images y x channels"]
+Images = Float[Array | np.ndarray, "images rows columns colours"]
 
 
 # --- features ---------------------------------------------------------------------------------------------------
@@ -248,6 +249,7 @@ def attention_by(
     - `own_correlation`: the same after subtracting from both their mean over all images at the place, so that only
       what differs between images counts, and not that objects are in the middle.
     """
+    attention = attention.astype(float)
     quantity = np.broadcast_to(quantity[:, None], attention.shape)
     over = quantity - quantity.mean(axis=(2, 3), keepdims=True)
     figures = {
@@ -263,4 +265,4 @@ def _correlation(x, y) -> np.ndarray:
     """Over the places of each image, averaged over images; 0 for an image without any variation."""
     x, y = (z - z.mean(axis=(2, 3), keepdims=True) for z in (x, y))
     size = np.sqrt(np.square(x).sum(axis=(2, 3)) * np.square(y).sum(axis=(2, 3)))
-    return ((x * y).sum(axis=(2, 3)) / np.where(size > 0, size, 1.0)).mean(axis=0)
+    return np.where(size > _ROUNDING, (x * y).sum(axis=(2, 3)) / np.maximum(size, _ROUNDING), 0.0).mean(axis=0)

@@ -84,7 +84,8 @@ def attention_grid(
 ):
     """Each image, then its `maps` (images, columns, y, x) drawn over it, all on one colour scale.
 
-    `edges` are those of the cells in pixels (`cell_edges`). `change` has a scale that is white at zero.
+    Images are square, and `edges` are those of the cells in pixels (`cell_edges`). A `change` has a scale that is white
+    at zero.
     """
     with figure_style():
         import matplotlib.pyplot as plt

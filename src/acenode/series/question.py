@@ -23,10 +23,12 @@ class Question(eqx.Module):
         return self.times.shape[0]
 
 
-def forecast(whole: Series, after: float, rows: int | None = None, entire: np.ndarray | None = None) -> Question:
+def forecast(
+    whole: Series, after: float | np.ndarray, rows: int | None = None, entire: np.ndarray | None = None
+) -> Question:
     """Know each series up to time `after`; ask for all of it, and score what comes later.
 
-    `rows` scores only the first so many rows after that time. `entire` marks series that are known to their end: for
+    `after` may be one time for each series, of shape (batch, 1). `rows` scores only the first so many rows after that time. `entire` marks series that are known to their end: for
     training models that answer from what came before a queried time only, and so learn from every row.
     """
     early = whole.times <= after

@@ -1,0 +1,72 @@
+"""A fitted estimator as a program in StableHLO, to be run without this library."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export as jax_export
+
+from ..series import Series
+from ..tasks.forecast import mixture, predictions
+from ..train.checkpoint import write_atomically
+
+
+def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, queries: int = 8) -> Path:
+    """Write the program to `out`, and beside it a JSON file that says how to call it; gives the path of the latter.
+
+    The program takes `batch` series at a time: `times` (batch, rows) since the first time of each series in units of
+    `unit`, padded by repeating the last; `values` (batch, rows, variables), NaN where missing; `length` (batch,) real
+    rows; and for a forecaster or an imputer `asked` (batch, queries). It gives mean and standard deviation at the
+    asked times, or the probabilities of the labels, all in the units of the data.
+    """
+    out = Path(out)
+    width = len(estimator.columns_.values)
+    single = jnp.float32
+    known = (
+        jax.ShapeDtypeStruct((batch, rows), single),
+        jax.ShapeDtypeStruct((batch, rows, width), single),
+        jax.ShapeDtypeStruct((batch,), jnp.int32),
+    )
+    labels = estimator.task == "classify"
+    asked = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
+    scaler, model = estimator.scaler_, estimator.model_
+
+    def series(times, values, length):
+        observed = ~jnp.isnan(values)
+        return scaler.scale(Series(times, jnp.where(observed, values, 0.0), observed, length))
+
+    def classify(times, values, length):
+        given = series(times, values, length)
+        trace = model.model(given, given.times[:, -1:], jax.random.key(0))
+        return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.summary), axis=-1), axis=0)
+
+    def values_at(times, values, length, asked):
+        trace = model.model(series(times, values, length), asked, jax.random.key(0))
+        mean, log_variance = mixture(*predictions(model, trace))
+        return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
+
+    program = jax_export.export(jax.jit(classify if labels else values_at))(*known, *asked)
+    described = {
+        "task": estimator.task,
+        "variables": list(estimator.columns_.values),
+        "classes": getattr(estimator, "classes_", None),
+        "unit": estimator.clock_.unit,
+        "time": estimator.clock_.kind,
+        "batch": batch,
+        "rows": rows,
+        "queries": None if labels else queries,
+        "inputs": ["times", "values", "length", *([] if labels else ["asked"])],
+        "outputs": ["probability"] if labels else ["mean", "standard deviation"],
+        "call": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",
+        "jax": jax.__version__,
+    }
+    try:
+        content = bytes(program.serialize())
+    except ImportError as error:
+        raise ValueError("export needs flatbuffers; install it with: pip install 'acenode[export]'") from error
+    write_atomically(out, content)
+    beside = out.with_suffix(".json")
+    write_atomically(beside, json.dumps(described, indent=1, default=str).encode() + b"\n")
+    return beside

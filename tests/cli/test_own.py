@@ -1,0 +1,295 @@
+"""Commands for one's own data, through the command line: what they write, and every kind of bad input."""
+
+import csv
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from acenode.cli.main import app
+
+COLUMNS = ("patient", "hour", "pulse", "pressure", "died")
+QUICK = ("--epochs", "2", "--hidden", "4", "--no-report")
+
+
+def rows(series: int = 12, length: int = 8) -> list[list]:
+    """A table without faults."""
+    draw = random.Random(0)
+    table = []
+    for k in range(series):
+        phase = draw.uniform(0, 6)
+        for i in range(length):
+            hour = i + draw.uniform(0, 0.5)
+            pulse = "" if draw.random() < 0.2 else round(60 + 10 * math.sin(hour / 2 + phase), 3)
+            table.append([f"p{k}", round(hour, 3), pulse, round(100 + 5 * math.cos(hour / 2 + phase), 3), k % 2])
+    return table
+
+
+def write(path: Path, table: list[list], columns=COLUMNS) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *table])
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def train(data: Path, out: Path, *more):
+    return run("train", data, "--id", "patient", "--time", "hour", "--out", out, *QUICK, *more)
+
+
+FORECAST = ("--value", "pulse", "--value", "pressure", "--model", "gru-d")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.fixture(scope="module")
+def data(place) -> Path:
+    return write(place / "data.csv", rows())
+
+
+@pytest.fixture(scope="module")
+def model(place, data) -> Path:
+    result = train(data, place / "model", *FORECAST)
+    assert result.exit_code == 0, result.output
+    return place / "model"
+
+
+def test_a_forecast_from_file_to_file(place, data, model):
+    result = run("predict", model, data, "--at", 8.2, "--at", 8.6, "--out", place / "forecast.csv")
+    assert result.exit_code == 0, result.output
+    with (place / "forecast.csv").open() as file:
+        answer = list(csv.DictReader(file))
+    assert len(answer) == 12 * 2 * 2
+    assert {row["variable"] for row in answer} == {"pulse", "pressure"}
+    assert all(float(row["q0.05"]) < float(row["mean"]) < float(row["q0.95"]) for row in answer)
+    assert not list(place.glob(".*"))
+
+
+def test_times_for_each_id_from_a_file(place, data, model):
+    asked = write(place / "asked.csv", [["p0", 8.0], ["p3", 8.5], ["p3", 9.0]], ("patient", "hour"))
+    result = run("predict", model, data, "--at-file", asked, "--out", place / "some.parquet")
+    assert result.exit_code == 0, result.output
+    import pyarrow.parquet
+
+    ids = pyarrow.parquet.read_table(place / "some.parquet")["patient"].to_pylist()
+    assert ids == ["p0", "p0", "p3", "p3", "p3", "p3"]
+
+
+def test_evaluate_inspect_and_models_as_json(data, model):
+    metrics = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert set(metrics) == {"mse", "negll", "coverage"} and metrics["mse"] > 0
+    head = json.loads(run("inspect", model, "--json").stdout)
+    assert head["estimator"] == "Forecaster" and head["columns"]["values"] == ["pulse", "pressure"]
+    assert "gru-d" in run("inspect", model).stdout
+    known = json.loads(run("models", "--json").stdout)
+    assert known["ace-variables"]["attends"] == "variables" and "gru-d" in run("models").stdout
+
+
+def test_a_classifier_gives_probabilities(place, data):
+    out = place / "labels"
+    result = train(data, out, "--task", "classify", "--label", "died", "--model", "gru-d", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["summary"]["series"] == 12
+    assert run("predict", out, data, "--out", place / "p.csv").exit_code == 0
+    with (place / "p.csv").open() as file:
+        answer = list(csv.DictReader(file))
+    assert len(answer) == 12
+    assert all(float(row["p_0"]) + float(row["p_1"]) == pytest.approx(1) for row in answer)
+
+
+def test_an_exported_program_predicts_without_the_library(place, data, model):
+    result = run("export", model, "--out", place / "model.stablehlo", "--rows", 8, "--queries", 1)
+    assert result.exit_code == 0, result.output
+    about = json.loads((place / "model.json").read_text())
+    run("predict", model, data, "--at", 8.2, "--out", place / "again.csv")
+    with (place / "again.csv").open() as file:
+        expected = [float(row["mean"]) for row in csv.DictReader(file) if row["patient"] == "p0"]
+    script = f"""
+import sys
+sys.modules["acenode"] = None  # cannot be imported
+import csv, jax, numpy as np
+with open({str(data)!r}) as file:
+    own = [r for r in csv.DictReader(file) if r["patient"] == "p0"]
+hours = np.array([float(r["hour"]) for r in own])
+number = lambda x: float(x) if x else np.nan
+values = np.array([[number(r["pulse"]), number(r["pressure"])] for r in own], np.float32)
+program = jax.export.deserialize(bytearray(open({str(place / "model.stablehlo")!r}, "rb").read()))
+times = ((hours - hours[0]) / {about["unit"]!r}).astype(np.float32)
+asked = np.array([[(8.2 - hours[0]) / {about["unit"]!r}]], np.float32)
+mean, sd = program.call(times[None], values[None], np.array([8], np.int32), asked)
+print(*np.asarray(mean)[0, 0])
+"""
+    done = subprocess.run([sys.executable, "-c", "import jax.export\n" + script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [float(x) for x in done.stdout.split()] == pytest.approx(expected, rel=1e-4)
+
+
+# --- bad input ------------------------------------------------------------------------------------------------
+
+
+def edited(change) -> list[list]:
+    table = rows()
+    change(table)
+    return table
+
+
+def swap(table):
+    table[2], table[3] = table[3], table[2]
+
+
+def repeat(table):
+    table[3][1] = table[2][1]
+
+
+def word(table):
+    table[5][2] = "high"
+
+
+def empty_series(table):
+    for row in table[8:16]:
+        row[2] = row[3] = ""
+
+
+def constant(table):
+    for row in table:
+        row[3] = 7
+
+
+def no_time(table):
+    table[4][1] = ""
+
+
+def no_id(table):
+    table[4][0] = ""
+
+
+FAULTS = {
+    "unsorted": (swap, "p0' goes back in time from row 3 to row 4; sort"),
+    "twice": (repeat, "same 'hour' in rows 3 and 4; merge"),
+    "a word among numbers": (word, "column 'pulse' holds 'high' in row 6"),
+    "a series without values": (empty_series, "patient 'p1' has no value in any row; drop"),
+    "a constant column": (constant, "column 'pressure' is 7 in every row; leave it out"),
+    "a blank time": (no_time, "'hour' is blank in row 5"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_a_training_table(fault, tmp_path):
+    change, sentence = FAULTS[fault]
+    result = train(write(tmp_path / "bad.csv", edited(change)), tmp_path / "model", *FORECAST)
+    assert result.exit_code == 1 and sentence in result.stderr, result.output
+    assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_one_series_is_too_few(tmp_path):
+    result = train(write(tmp_path / "one.csv", rows(1)), tmp_path / "model", *FORECAST)
+    assert result.exit_code == 1 and "there is one series; training needs at least 5" in result.stderr
+
+
+def test_missing_columns_files_and_tasks(tmp_path, data):
+    def fails(sentence, *arguments):
+        result = run(*arguments)
+        assert result.exit_code == 1 and sentence in result.stderr, result.output
+        assert len(result.stderr.strip().splitlines()) == 1
+
+    out = ("--out", tmp_path / "m", *QUICK)
+    fails("no column 'who'; the columns are", "train", data, "--id", "who", "--time", "hour", *out)
+    fails("no column 'sex'", "train", data, "--id", "patient", "--time", "hour", "--value", "sex", *out)
+    fails("no such file", "train", tmp_path / "not.csv", "--id", "patient", "--time", "hour", *out)
+    fails("classify needs a label", "train", data, "--id", "patient", "--time", "hour", "--task", "classify", *out)
+    fails("no model of this name", "train", data, "--id", "patient", "--time", "hour", "--model", "gpt", *out)
+    (tmp_path / "empty.csv").write_text("")
+    fails("the file is empty", "train", tmp_path / "empty.csv", "--id", "patient", "--time", "hour", *out)
+    write(tmp_path / "head.csv", [])
+    fails("is empty", "train", tmp_path / "head.csv", "--id", "patient", "--time", "hour", *out)
+    (tmp_path / "text.txt").write_text("a,b\n1,2\n")
+    fails("expected a file that ends with .csv", "train", tmp_path / "text.txt", "--id", "a", "--time", "b", *out)
+    (tmp_path / "torn.csv").write_text("patient,hour,x\na,1,2\na,2\n")
+    fails("could not be read as a table", "train", tmp_path / "torn.csv", "--id", "patient", "--time", "hour", *out)
+
+
+def test_a_label_that_varies_inside_a_series(tmp_path):
+    def change(table):
+        table[10][4] = 1 - table[10][4]
+
+    bad = write(tmp_path / "bad.csv", edited(change))
+    result = train(bad, tmp_path / "m", "--task", "classify", "--label", "died", "--model", "gru-d")
+    assert result.exit_code == 1 and "the label 'died' of patient 'p1' is 1 in row 9 and 0 in row 11" in result.stderr
+
+
+def test_bad_questions_to_a_model(tmp_path, data, model):
+    def fails(sentence, *arguments):
+        result = run("predict", model, *arguments, "--out", tmp_path / "f.csv")
+        assert result.exit_code == 1 and sentence in result.stderr, result.output
+        assert not (tmp_path / "f.csv").exists()
+
+    fails("say at which times", data)
+    fails("expected numbers", data, "--at", "noon")
+    fails("lies before the first row of patient", data, "--at", -3)
+    fails("ask for nearer times", data, "--at", 1e6)
+    without = write(tmp_path / "less.csv", [row[:3] for row in rows()], COLUMNS[:3])
+    fails("no column 'pressure'", without, "--at", 9)
+    asked = write(tmp_path / "asked.csv", [["nobody", 8.0]], ("patient", "hour"))
+    fails("patient 'nobody' is asked for", data, "--at-file", asked)
+
+
+def test_times_farther_than_training_reached_are_warned_of(tmp_path, data, model):
+    result = run("predict", model, data, "--at", 11, "--out", tmp_path / "f.csv")
+    assert result.exit_code == 0 and "such forecasts are guesses" in result.stderr
+
+
+def test_a_damaged_model_folder(tmp_path, data, model):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    arrays = (copy / "model.safetensors").read_bytes()
+    (copy / "model.safetensors").write_bytes(arrays[:-1] + bytes([arrays[-1] ^ 1]))
+    result = run("evaluate", copy, data)
+    assert result.exit_code == 1 and "was changed since it was saved" in result.stderr
+    (copy / "model.json").write_text("{")
+    assert "is damaged" in run("inspect", copy).stderr
+    assert "is not a saved model" in run("inspect", tmp_path).stderr
+
+
+def test_places_that_cannot_be_written(tmp_path, data, model, monkeypatch):
+    (tmp_path / "file").write_text("")
+    result = train(data, tmp_path / "file" / "model", *FORECAST)
+    assert result.exit_code == 1 and "cannot write to" in result.stderr
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "answer")
+
+    monkeypatch.setattr("acenode.cli.read.write_table", full)
+    result = run("predict", model, data, "--at", 8.2, "--out", tmp_path / "f.csv")
+    assert result.exit_code == 1 and "No space left on device" in result.stderr
+    assert not (tmp_path / "f.csv").exists()
+
+
+def test_ctrl_c_keeps_the_best_so_far(tmp_path, data, monkeypatch):
+    from acenode.train import fit as real
+
+    calls = []
+
+    def stopped(*arguments, **options):
+        calls.append(1)
+        if len(calls) > 1:
+            return real(*arguments, **options)
+        real(*arguments, **options)  # as far as it came, the checkpoint is written
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("acenode.estimators.base.fit", stopped)
+    result = train(data, tmp_path / "model", *FORECAST)
+    assert result.exit_code == 0, result.output
+    assert "the best so far is kept" in result.stderr
+    assert (tmp_path / "model" / "model.json").exists() and not list(tmp_path.glob(".*"))

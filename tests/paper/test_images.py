@@ -1,0 +1,157 @@
+"""The image tables: their rows, schedules and splits, and that a row trains, is killed, goes on and is written down."""
+
+import functools as ft
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from acenode.datasets import mnist
+from acenode.datasets.images import ImageSet
+from acenode.paper import images, results
+from acenode.paper.images import SETTINGS, classifier, row, step_schedule
+from acenode.paper.reproduce import reproduce
+from acenode.paper.tables import TABLES
+from acenode.train import Progress, Quiet, Recipe
+from acenode.train.checkpoint import load_head
+
+NAMES = tuple(SETTINGS)
+
+# --- rows -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_model_has_its_row(name):
+    rows = {row.name: row for row in TABLES[name]}
+    assert {"ResNet", "RKNet", "ODE-Net", "Augmented-ODE-Net", "ACE-ODE-Net", "ACE-ODE-Net (Large)"} <= set(rows)
+    assert set(rows) == set(images.models(name)) and len(rows) == len(TABLES[name])
+    assert len({results.slug(each) for each in rows}) == len(rows)  # no two share a file
+    for each in rows.values():
+        assert (each.table, each.epochs, each.protocol) == (name, 160, "sound")
+        assert each.task.crop is None and each.task.monitor == "accuracy"
+
+
+@pytest.mark.parametrize(
+    "name, rate, penalty, norm", [("mnist", 1e-2, 1e-4, "l2"), ("svhn", 5e-2, 1e-3, "l1"), ("cifar10", 1e-2, 1e-3, "l2")]
+)
+def test_the_papers_best_settings(name, rate, penalty, norm):
+    for each in TABLES[name]:  # the same for all models of a table
+        assert (each.learning_rate, each.penalty) == (rate, penalty)
+        recipe = each.recipe(each.epochs)
+        assert (recipe.norm, recipe.optimiser, recipe.batch_size, recipe.epochs) == (norm, "momentum", 128, 160)
+        assert recipe.algorithm == "alternating" and recipe.weight_decay == 0 and recipe.clip is None
+
+
+def test_a_row_may_crop_as_the_published_runs_did():
+    cut = row("cifar10", "ODE-Net", images.models("cifar10")["ODE-Net"], crop=28)
+    assert cut.task.crop == 28 and cut.config["crop"] == 28
+    assert TABLES["cifar10"][0].config["crop"] == "as the images"
+
+
+# --- the schedule ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, steps", [("mnist", 55_000 // 128), ("svhn", 68_257 // 128), ("cifar10", 45_000 // 128)])
+@pytest.mark.parametrize("epochs", [160, 16])
+def test_the_learning_rate_falls_after_60_100_and_140_of_160_epochs(name, steps, epochs):
+    factor = jax.jit(images.recipe(name, epochs).schedule)
+    rates = []
+    for part in (60, 100, 140):
+        first = part * epochs // 160 * steps  # iteration of the first epoch after it
+        rates += [float(factor(first - 1)), float(factor(first))]
+    np.testing.assert_allclose(rates, [1, 0.1, 0.1, 0.01, 0.01, 0.001], rtol=1e-6)
+    assert float(factor(0)) == 1 and float(factor(epochs * steps - 1)) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 7, 20])
+def test_fewer_epochs_fall_at_the_same_parts(epochs):
+    steps = epochs * (60_000 // 128)
+    rates = np.asarray(jax.vmap(step_schedule(60_000, epochs))(np.arange(steps)))
+    falls = np.flatnonzero(np.diff(rates)) + 1
+    np.testing.assert_allclose(falls / steps, np.array([60, 100, 140]) / 160, atol=1 / steps)
+    np.testing.assert_allclose(np.unique(rates.round(6)), [0.001, 0.01, 0.1, 1.0], rtol=1e-5)
+
+
+# --- the splits -----------------------------------------------------------------------------------------------
+
+
+def test_each_seed_has_its_own_stratified_validation_images(monkeypatch):
+    random = np.random.default_rng(0)
+    shares = np.linspace(0.04, 0.16, 10)
+    labels = random.choice(10, 6500, p=shares / shares.sum()).astype(np.int32)
+    pixels = random.integers(0, 256, (6500, 1, 1, 3), np.uint8)
+    made = ImageSet("made up", pixels, labels, 6000, "its checksum")
+    monkeypatch.setattr(images, "_images", lambda name, data_dir: made)
+    prepared = images.prepared("svhn", None, [3, 8, 3])
+    assert prepared.checksum == "its checksum"
+    np.testing.assert_array_equal(prepared.data.pixels, pixels)
+    np.testing.assert_array_equal(prepared.data.label, labels)
+    for split in prepared.splits:
+        np.testing.assert_array_equal(np.sort(np.concatenate([split.train, split.validation])), np.arange(6000))
+        np.testing.assert_array_equal(split.test, np.arange(6000, 6500))
+        assert len(split.validation) == 5000
+        held = np.bincount(labels[split.validation], minlength=10)
+        assert np.abs(held - np.bincount(labels[:6000], minlength=10) * 5 / 6).max() < 1
+    first, other, again = prepared.splits
+    np.testing.assert_array_equal(first.validation, again.validation)
+    assert not np.array_equal(first.validation, other.validation)
+
+
+# --- a row from files to a result -----------------------------------------------------------------------------
+
+TRAIN, TEST, VALIDATION, EPOCHS = 300, 100, 44, 6
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    header = struct.pack(f">{1 + array.ndim}I", 0x800 + array.ndim, *array.shape)
+    path.write_bytes(header + array.astype(np.uint8).tobytes())
+
+
+def write_mnist(folder: Path, pixels: np.ndarray, labels: np.ndarray) -> Path:
+    """Images (TRAIN + TEST, 28, 28) as the files of MNIST."""
+    parts = {"train": slice(TRAIN), "t10k": slice(TRAIN, TRAIN + TEST)}
+    for name, part in parts.items():
+        write_idx(folder / f"{name}-images-idx3-ubyte", pixels[part])
+        write_idx(folder / f"{name}-labels-idx1-ubyte", labels[part])
+    return folder
+
+
+def stripes() -> tuple[np.ndarray, np.ndarray]:
+    """Four classes of stripes, each of its own direction, anywhere in the image and in noise."""
+    random = np.random.default_rng(0)
+    labels = np.arange(TRAIN + TEST) % 4
+    y, x = np.mgrid[:28, :28]
+    direction = np.array([[1, 0], [0, 1], [1, 1], [1, -1]])[labels, :, None, None]
+    phase = 2 * np.pi * ((direction[:, 0] * x + direction[:, 1] * y) / 7 + random.random((len(labels), 1, 1)))
+    return (100 + 100 * np.sin(phase) + 55 * random.random(phase.shape)).astype(np.uint8), labels
+
+
+def real() -> tuple[np.ndarray, np.ndarray]:
+    """As many of the real images, found as the tests of their loader find them."""
+    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    folders = [Path(os.environ["ACENODE_DATA"])] if os.environ.get("ACENODE_DATA") else []
+    for place in [*folders, beside]:
+        if all((place / "mnist" / name).is_file() for name in mnist.MD5):
+            whole = mnist.load(place)
+            kept = np.concatenate([np.arange(TRAIN), whole.training + np.arange(TEST)])
+            return whole.pixels[kept, ..., 0], whole.labels[kept]
+    pytest.skip("the MNIST files are neither in $ACENODE_DATA nor in ../shared/data")
+
+
+@ft.cache  # the same object for the same epochs, so that the epoch is compiled once for all tests
+def quick(epochs: int) -> Recipe:
+    schedule = step_schedule(TRAIN - VALIDATION, epochs)
+    return replace(images.recipe("mnist", epochs), schedule=schedule, eval_batch=VALIDATION)
+
+
+def narrow_row() -> images.Row:
+    """ACE-ODE-Net of a width that a test can train."""
+    ode = images._attentive(8, images.adaptive(1e-2), 1, 1, g=1)
+    made = row("mnist", "narrow", classifier(SETTINGS["mnist"], ode, 8))
+    return replace(made, recipe=quick, epochs=EPOCHS, learning_rate=0.05)
+
+
