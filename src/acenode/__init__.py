@@ -76,6 +76,7 @@ _ROOMS = {
     ),
     "tasks": ("Forecast", "GaussianHead", "Headed", "LabelImages", "Pictures", "Report", "RowHead", "Task"),
     "train": ("Bar", "Fit", "Member", "Quiet", "Recipe", "evaluate", "fit", "groups", "hold_attention", "members"),
+    "estimators": ("Classifier", "Forecaster", "Imputer", "NotFittedError", "load"),
     "datasets": (),
     "report": (),
 }
@@ -84,7 +85,15 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names if name 
 __all__ = ["__version__", *_ROOMS, *_HOME]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from . import datasets as datasets, models as models, report as report, tasks as tasks, train as train
+    from . import (
+        datasets as datasets,
+        estimators as estimators,
+        models as models,
+        report as report,
+        tasks as tasks,
+        train as train,
+    )
+    from .estimators import *  # noqa: F403
     from .models import *  # noqa: F403
     from .ode import *  # noqa: F403
     from .series import *  # noqa: F403

@@ -7,6 +7,7 @@ import typer
 
 from . import own
 from .say import fail
+from .tables import tables
 
 app = typer.Typer(
     name="acenode",
@@ -72,7 +73,7 @@ def reproduce(
         typer.echo(f"{name}: {summary(done, known[name].task.monitor) if done else 'done before'}")
 
 
-for command in own.COMMANDS:
+for command in (tables, *own.COMMANDS):
     app.command()(command)
 
 

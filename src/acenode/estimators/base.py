@@ -11,6 +11,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..datasets.split import Split, random_split
@@ -335,5 +336,5 @@ def measured(headed: Headed, question: Question, panel: Panel) -> dict[str, floa
     """The metrics of `Forecast` on a question about a panel."""
     known = Panel(question.known, panel.ids, panel.variables)
     outputs = gaussians(headed, known, np.asarray(question.times))
-    metrics = Forecast().metrics(outputs, question, np.ones(len(panel), np.float32))
+    metrics = Forecast().metrics(outputs, question, jnp.ones(len(panel)))
     return {name: float(value) for name, value in metrics.items()}

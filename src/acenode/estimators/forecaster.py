@@ -127,7 +127,7 @@ class Forecaster(base.Estimator):
             k = int(np.argmax(early))
             raise ValueError(
                 f"predict(at=...): {table.shown_time(asked.times[k])} lies before the first row of {self.columns_.id} "
-                f"{shown(table.ids[asked.codes[k]])}, {table.shown_time(table.first[asked.codes[k]])}; ask for later "
+                f"{shown(table.ids[asked.codes[k]])}, {table.shown_time(float(table.first[asked.codes[k]]))}; ask for later "
                 "times."
             )
         since = asked.times - table.first[asked.codes]

@@ -1,0 +1,99 @@
+"""The paper's own numbers, and ours beside them."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+
+from .results import Result
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number of the paper. Accuracies are parts of one, squared errors as in its tables times the power it prints.
+
+    `ours_table` and `ours_row` say under which name our runs of the same are kept.
+    """
+
+    table: str
+    row: str
+    metric: str
+    mean: float
+    sd: float | None
+    parameters: str
+    ours_table: str
+    ours_row: str
+
+
+def published() -> list[Published]:
+    """Every number of the paper's tables, in their order."""
+    text = files(__package__).joinpath("published.csv").read_text(encoding="utf-8")
+    return [
+        Published(
+            r["table"],
+            r["row"],
+            r["metric"],
+            float(r["mean"]),
+            float(r["sd"]) if r["sd"] else None,
+            r["parameters"],
+            r["ours_table"],
+            r["ours_row"],
+        )
+        for r in csv.DictReader(text.splitlines())
+    ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: the paper's number, where it has one, and ours, where we have one."""
+
+    table: str
+    row: str
+    metric: str
+    published_mean: float | None
+    published_sd: float | None
+    published_parameters: str
+    mean: float | None
+    sd: float | None
+    seeds: int
+    epochs: int | None
+    protocol: str | None
+    parameters: int | None
+
+
+def lines(results: Sequence[Result], monitors: dict[str, str]) -> list[Line]:
+    """Every number of the paper with ours beside it, then our rows that the paper does not have.
+
+    `monitors` names the metric to show for such rows, table by table.
+    """
+    made, used = [], set()
+    for p in published():
+        own = [r for r in results if r.table == p.ours_table and r.row == p.ours_row and p.metric in r.metrics]
+        used.add((p.ours_table, p.ours_row))
+        made.append(_line(p.table, p.row, p.metric, own, p))
+    rest = dict.fromkeys((r.table, r.row) for r in results if (r.table, r.row) not in used)
+    for table, row in rest:
+        own = [r for r in results if r.table == table and r.row == row]
+        made.append(_line(table, row, monitors.get(table, next(iter(own[0].metrics))), own, None))
+    order = list(dict.fromkeys(line.table for line in made))
+    return sorted(made, key=lambda line: order.index(line.table))
+
+
+def _line(table: str, row: str, metric: str, own: Sequence[Result], p: Published | None) -> Line:
+    values = np.array([r.metrics[metric] for r in own])
+    return Line(
+        table,
+        row,
+        metric,
+        p.mean if p else None,
+        p.sd if p else None,
+        p.parameters if p else "",
+        float(values.mean()) if len(own) else None,
+        float(values.std(ddof=1)) if len(own) > 1 else None,
+        len(own),
+        max(r.epochs for r in own) if own else None,
+        own[0].protocol if own else None,
+        own[0].parameters if own else None,
+    )

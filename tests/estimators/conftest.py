@@ -1,0 +1,43 @@
+"""One small fitted estimator of each kind, shared: compiling takes nearly all of the time."""
+
+import pytest
+from frames import labelled, machines
+
+from acenode.estimators import Classifier, Forecaster, Imputer
+from acenode.estimators.registry import Entry
+from acenode.models import Filter, RNNDecay
+
+SMALL = {"id": "machine", "time": "hour", "hidden": 8, "epochs": 2}
+
+
+@pytest.fixture(scope="session")
+def frame():
+    return machines()
+
+
+@pytest.fixture(scope="session")
+def forecaster(frame):
+    return Forecaster(**SMALL).fit(frame)
+
+
+@pytest.fixture(scope="session")
+def classifier(frame):
+    return Classifier(**SMALL, label="state", model="gru-d").fit(labelled(frame))
+
+
+@pytest.fixture(scope="session")
+def imputer(frame):
+    return Imputer(**SMALL).fit(frame)
+
+
+@pytest.fixture(scope="session")
+def own_entry():
+    def build(sizes, key):
+        return Filter(RNNDecay(sizes.variables, sizes.hidden, key=key))
+
+    return Entry(build, lambda s: s.hidden, lambda s: s.hidden, True, "a filter of my own")
+
+
+@pytest.fixture(scope="session")
+def own(frame, own_entry):
+    return Forecaster(**SMALL, model=own_entry).fit(frame)

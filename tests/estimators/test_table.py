@@ -1,0 +1,355 @@
+"""Frames of any kind become series; every fault is one sentence with its place and the fix."""
+
+import datetime as dt
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from frames import KINDS, VALUES, dated, labelled, machines, of_kind
+
+from acenode.estimators.base import choose_settings, read_training
+from acenode.estimators.table import (
+    Clock,
+    Columns,
+    given_times,
+    moments_of,
+    read,
+    shown_time,
+    value_columns,
+    write_times,
+)
+
+COLUMNS = Columns("machine", "hour", VALUES)
+HOURS = Clock("number", 1.0)
+
+
+def small(**changes) -> pd.DataFrame:
+    data = {"machine": ["a", "a", "b", "b"], "hour": [0.0, 1.0, 0.0, 2.0], "heat": [1.0, 2.0, 3.0, 4.0]}
+    return pd.DataFrame({**data, "flow": [1.0, np.nan, 0.5, 2.0], **changes})
+
+
+def refused(call, *words: str) -> str:
+    """The sentence with which a call is refused, which says these words."""
+    with pytest.raises(ValueError) as caught:
+        call()
+    said = str(caught.value)
+    for word in words:
+        assert word in said, said
+    assert said.endswith(".") and "\n" not in said
+    return said
+
+
+# --- what is read ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_frame_is_read_alike(kind):
+    frame = machines(4)
+    table, plain = read(of_kind(frame, kind), COLUMNS), read(frame, COLUMNS)
+    assert table.implementation == kind
+    assert table.ids.tolist() == ["m00", "m01", "m02", "m03"]
+    np.testing.assert_array_equal(table.times, plain.times)
+    np.testing.assert_array_equal(table.values, plain.values)
+
+
+def test_interleaved_ids_become_series_in_the_order_of_appearance():
+    frame = small().iloc[[2, 0, 3, 1]]
+    table = read(frame, COLUMNS)
+    assert table.ids.tolist() == ["b", "a"]
+    panel = table.panel(HOURS)
+    np.testing.assert_array_equal(panel.series.values[1, :, 0], [1, 2])
+    np.testing.assert_array_equal(panel.series.times[0], [0, 2])
+    np.testing.assert_array_equal(table.order, [0, 2, 1, 3])
+
+
+def test_panel_pads_with_the_last_time_and_nothing_observed():
+    frame = machines(6)
+    table = read(frame, COLUMNS)
+    series = table.panel(HOURS).series
+    for k, id in enumerate(table.ids):
+        own = frame[frame["machine"] == id]
+        n = len(own)
+        assert series.length[k] == n
+        np.testing.assert_allclose(series.times[k, :n], own["hour"] - own["hour"].iloc[0])
+        np.testing.assert_array_equal(series.times[k, n:], series.times[k, n - 1])
+        np.testing.assert_array_equal(series.observed[k, :n], own[list(VALUES)].notna())
+        assert not series.observed[k, n:].any() and not series.values[k, n:].any()
+        np.testing.assert_allclose(series.values[k, :n], own[list(VALUES)].fillna(0), rtol=1e-6)
+
+
+def test_first_last_and_rows():
+    table = read(small(), COLUMNS)
+    np.testing.assert_array_equal(table.first, [0, 0])
+    np.testing.assert_array_equal(table.last, [1, 2])
+    np.testing.assert_array_equal(table.rows, [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_true_and_false_are_values(kind):
+    frame = of_kind(small(flow=[True, False, True, True]), kind)
+    np.testing.assert_array_equal(read(frame, COLUMNS).values[:, 1], [1, 0, 1, 1])
+
+
+def test_true_and_false_with_blanks_are_values():
+    np.testing.assert_array_equal(read(small(flow=[True, None, False, True]), COLUMNS).values[:, 1], [1, np.nan, 0, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin", "UTC"])
+def test_points_in_time_come_back_as_they_were(kind, zone):
+    frame = of_kind(dated(machines(3), zone), kind)
+    table = read(frame, COLUMNS)
+    assert (table.kind, table.zone) == ("datetime", zone)
+    back = write_times(table.times, "datetime", zone, kind).to_list()
+    assert back == list(frame["hour"].to_pylist() if kind == "pyarrow" else frame["hour"])
+
+
+def test_hours_across_a_change_of_the_clock_are_real_hours():
+    night = pd.to_datetime(["2021-03-28 01:30", "2021-03-28 03:30"]).tz_localize("Europe/Berlin")
+    table = read(small(hour=[*night, *night]), COLUMNS)
+    np.testing.assert_array_equal(np.diff(table.times[:2]), [3600])
+
+
+def test_an_offset_is_a_zone():
+    when = pd.to_datetime(["2021-03-28 01:30+05:30", "2021-03-28 03:30+05:30"] * 2)
+    table = read(small(hour=when), COLUMNS)
+    assert write_times(table.times, "datetime", table.zone, "pandas").to_list() == list(when)
+    assert shown_time(table.times[0], "datetime", table.zone) == "2021-03-28 01:30:00+05:30"
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dates_are_points_in_time(library):
+    days = [dt.date(2020, 2, 28), dt.date(2020, 3, 1)] * 2
+    frame = small(hour=days)
+    if library == "polars":
+        frame = pl.from_pandas(frame.drop(columns="hour")).with_columns(pl.Series("hour", days))
+    table = read(frame, COLUMNS)
+    assert table.kind == "datetime" and table.zone is None
+    np.testing.assert_array_equal(np.diff(table.times[:2]), [2 * 86400])
+
+
+def test_numbers_of_numpy_as_ids_become_plain_ones():
+    frame = small(machine=np.asarray([np.int64(3), np.int64(3), np.int64(5), np.int64(5)], object))
+    assert [type(i) for i in read(frame, COLUMNS).ids] == [int, int]
+
+
+def test_values_default_to_all_other_columns():
+    assert value_columns(labelled(machines(2)), "machine", "hour", "state", None, what="t") == VALUES
+    assert value_columns(machines(2), "machine", "hour", None, "flow", what="t") == ("flow",)
+
+
+# --- times that are asked for ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "2021-03-27T07:00",
+        "2021-03-27T06:00:00Z",
+        np.datetime64("2021-03-27T07:00"),
+        dt.datetime(2021, 3, 27, 7),
+        dt.datetime(2021, 3, 27, 6, tzinfo=dt.UTC),
+        pd.Timestamp("2021-03-27 07:00"),
+        pd.Timestamp("2021-03-27 01:00", tz="America/New_York") + pd.Timedelta(hours=1),
+    ],
+)
+def test_a_moment_in_any_form_is_read_in_the_zone_of_the_table(given):
+    truth = pd.Timestamp("2021-03-27 07:00", tz="Europe/Berlin").timestamp()
+    assert moments_of([given], "datetime", "Europe/Berlin", "at")[0] == truth
+
+
+def test_a_day_without_a_zone_is_its_midnight():
+    truth = dt.datetime(2021, 3, 27, tzinfo=dt.UTC).timestamp()
+    for given in ("2021-03-27", dt.date(2021, 3, 27), np.datetime64("2021-03-27")):
+        assert moments_of([given], "datetime", None, "at")[0] == truth
+
+
+@pytest.mark.parametrize("given", ["noon", 3, pd.NaT, np.datetime64("NaT"), None])
+def test_what_is_no_date_is_refused(given):
+    refused(lambda: moments_of([given], "datetime", None, "at"), "at: ")
+
+
+@pytest.mark.parametrize("given", ["3", dt.date(2020, 1, 1), np.datetime64("2020-01-01"), np.timedelta64(3, "h"), None])
+def test_what_is_no_number_is_refused(given):
+    refused(lambda: moments_of([given], "number", None, "at"), "not a number")
+
+
+def test_infinite_times_are_refused():
+    refused(lambda: moments_of([1.0, np.inf], "number", None, "at"), "inf", "finite")
+
+
+def test_a_zone_where_the_table_has_none_is_refused():
+    refused(lambda: moments_of(["2021-03-27T06:00Z"], "datetime", None, "at"), "has a time zone")
+
+
+@pytest.mark.parametrize(
+    "at", [[1, 2], (1, 2), range(1, 3), np.asarray([1, 2]), pd.Series([1, 2]), pl.Series([1, 2]), pd.Index([1, 2])]
+)
+def test_times_come_in_any_list(at):
+    assert list(given_times(at)) == [1, 2]
+
+
+def test_one_time_needs_no_list():
+    assert given_times(24) == [24]
+    assert given_times("2020-01-01") == ["2020-01-01"]
+    assert given_times(np.float64(3)) == [3]
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_column_is_named(kind):
+    said = refused(lambda: read(of_kind(small().drop(columns="heat"), kind), COLUMNS), "'heat'", "'flow'")
+    assert "Rename" in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_table_is_refused(kind):
+    refused(lambda: read(of_kind(small().iloc[:0], kind), COLUMNS), "empty")
+
+
+def test_what_is_no_frame_is_refused():
+    refused(lambda: read({"machine": [1]}, COLUMNS), "dict", "pandas")
+    refused(lambda: read(pl.from_pandas(small()).lazy(), COLUMNS), "LazyFrame", "collect")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unsorted_times_name_both_rows(kind):
+    frame = of_kind(small(hour=[0.0, 1.0, 5.0, 2.0]), kind)
+    refused(lambda: read(frame, COLUMNS), "machine 'b'", "row 3", "row 4", "sort")
+
+
+def test_duplicate_times_name_both_rows():
+    frame = small(machine=["a", "b", "a", "b"], hour=[1.0, 0.0, 1.0, 2.0])
+    refused(lambda: read(frame, COLUMNS), "machine 'a'", "rows 1 and 3", "merge")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_among_numbers_is_found(kind):
+    frame = of_kind(small(flow=["1.5", "2", "n/a", "3"]), kind)
+    refused(lambda: read(frame, COLUMNS), "'flow'", "'n/a'", "row 3")
+
+
+def test_numbers_as_text_are_refused():
+    refused(lambda: read(small(flow=["1", "2", "3", "4"]), COLUMNS), "'flow'", "'1'", "row 1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_categories_are_refused_with_the_way_out(kind):
+    frame = of_kind(small(flow=pd.Categorical(["low", "high", "low", "low"])), kind)
+    refused(lambda: read(frame, COLUMNS), "'flow'", "'low'", "code categories")
+
+
+def test_infinite_values_name_row_and_column():
+    refused(lambda: read(small(heat=[1, 2, np.inf, 3]), COLUMNS), "'heat'", "row 3", "finite")
+    refused(lambda: read(small(heat=[1, 1e300, 2, 3]), COLUMNS), "'heat'", "row 2", "finite")
+
+
+@pytest.mark.parametrize("column", ["machine", "hour"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_blank_ids_and_times_name_the_row(column, kind):
+    values = small()[column].astype(object).tolist()
+    frame = of_kind(small(**{column: [values[0], None, *values[2:]]}), kind)
+    refused(lambda: read(frame, COLUMNS), f"'{column}'", "row 2")
+
+
+def test_not_a_number_counts_as_blank_in_polars_too():
+    frame = pl.from_pandas(small()).with_columns(pl.Series("machine", [1.0, float("nan"), 2.0, 2.0]))
+    refused(lambda: read(frame, COLUMNS), "'machine'", "row 2", "blank")
+    frame = pl.from_pandas(small()).with_columns(pl.Series("state", [1.0, 1.0, float("nan"), 2.0]))
+    refused(lambda: read(frame, COLUMNS._replace(label="state")), "'state'", "row 3", "blank")
+
+
+def test_times_as_text_are_refused():
+    refused(lambda: read(small(hour=["1", "2", "3", "4"]), COLUMNS), "'hour'", "'1'", "dates")
+
+
+def test_a_series_of_blanks_only_is_named():
+    frame = small(heat=[1, 2, np.nan, np.nan], flow=[1, 2, np.nan, np.nan])
+    refused(lambda: read(frame, COLUMNS), "machine 'b'", "no value", "drop")
+
+
+def test_a_label_that_varies_names_both_rows():
+    frame = small(state=["x", "y", "x", "x"])
+    refused(lambda: read(frame, COLUMNS._replace(label="state")), "machine 'a'", "'x' in row 1", "'y' in row 2")
+
+
+def test_a_label_that_is_neither_text_nor_number_is_refused():
+    frame = small(state=pd.to_datetime(["2020-01-01"] * 4))
+    refused(lambda: read(frame, COLUMNS._replace(label="state")), "'state'", "row 1", "text")
+
+
+def test_two_columns_of_one_name_are_refused():
+    frame = small()
+    frame.columns = ["machine", "hour", "heat", "heat"]
+    refused(lambda: read(frame, Columns("machine", "hour", ("heat",))), "heat")
+
+
+def test_a_column_has_one_role():
+    frame = machines(2)
+    refused(lambda: value_columns(frame, "machine", "hour", None, ["hour", "heat"], what="t"), "'hour'")
+    refused(lambda: value_columns(frame, "machine", "hour", None, ["heat", "heat"], what="t"), "'heat'", "twice")
+    refused(lambda: value_columns(frame, "machine", "machine", None, None, what="t"), "'machine'")
+    refused(lambda: value_columns(frame[["machine", "hour"]], "machine", "hour", None, None, what="t"), "no column")
+
+
+def test_times_that_single_precision_confuses_are_named():
+    frame = small(hour=[0.0, 1.0, 0.0, 2.0])
+    frame = pd.concat([frame, pd.DataFrame({"machine": "b", "hour": [1e9, 1e9 + 1], "heat": 1.0, "flow": 2.0})])
+    refused(lambda: read(frame, COLUMNS).panel(HOURS), "machine 'b'", "1000000000 and 1000000001")
+
+
+# --- what cannot be learned from ------------------------------------------------------------------------------------
+
+
+def training(frame):
+    return read_training(frame, "machine", "hour", None, None)
+
+
+def test_a_single_series_is_refused():
+    refused(lambda: training(machines(1)), "one series", "at least 5", "Cut")
+    refused(lambda: training(machines(3)), "3 series")
+
+
+def test_constant_and_blank_columns_are_refused():
+    refused(lambda: training(machines(8).assign(flow=7.0)), "'flow'", "7 in every row", "leave it out")
+    refused(lambda: training(machines(8).assign(flow=np.nan)), "'flow'", "blank in every row")
+
+
+def test_settings_come_from_the_data_and_from_the_user():
+    table = training(machines(40))
+    none = {name: None for name in ("hidden", "batch_size", "epochs", "patience", "learning_rate", "penalty")}
+    settings, clock = choose_settings(table, "gru-d", {**none, "seed": 3}, 1.0)
+    spans = table.last - table.first
+    assert clock.unit == pytest.approx(np.quantile(spans, 0.9) / 10)
+    assert settings.span == pytest.approx(2 * spans.max() / clock.unit)
+    assert (settings.hidden, settings.batch_size, settings.seed) == (16, 5, 3)
+    settings, _ = choose_settings(table, "gru-d", {**none, "seed": 0, "hidden": 5, "epochs": 7}, 1.0)
+    assert (settings.hidden, settings.epochs) == (5, 7)
+
+
+@pytest.mark.parametrize("name", ["hidden", "batch_size", "epochs", "learning_rate"])
+def test_settings_must_be_positive(name):
+    refused(lambda: choose_settings(training(machines(8)), "gru-d", {name: 0, "seed": 0}, 1.0), f"{name}=0")
+
+
+def test_the_clock_of_dates_does_not_depend_on_the_zone():
+    none = {"seed": 0}
+    clocks = [choose_settings(training(dated(machines(8), z)), "gru-d", none, 1.0)[1] for z in (None, "Asia/Tokyo")]
+    assert clocks[0].unit == clocks[1].unit == 3600 * choose_settings(training(machines(8)), "gru-d", none, 1.0)[1].unit
+    assert clocks[1].zone == "Asia/Tokyo"
+    assert re.fullmatch(r"[\d.e+]+ seconds", clocks[0].describe())
+
+
+def test_ten_thousand_series_are_read_at_once():
+    import time
+
+    count, rows = 10_000, 20
+    frame = pd.DataFrame({"machine": np.repeat(np.arange(count), rows), "hour": np.tile(np.arange(rows) * 1.0, count)})
+    frame = frame.assign(heat=np.arange(len(frame)) % 7, flow=1.0)
+    began = time.perf_counter()
+    panel = read(frame, COLUMNS).panel(HOURS)
+    assert len(panel) == count and time.perf_counter() - began < 5
