@@ -10,11 +10,11 @@ KINDS = ("pandas", "polars", "pyarrow")
 
 
 def machines(count: int = 24, seed: int = 0, blanks: float = 0.15) -> pd.DataFrame:
-    """Columns machine, hour, heat, flow: sines at irregular times from 4 to 9 rows, some values missing."""
+    """Columns machine, hour, heat, flow: sines at irregular times 4 to 8 rows each, some values missing."""
     rng = np.random.default_rng(seed)
     parts = []
     for k in range(count):
-        rows = int(rng.integers(4, 10))
+        rows = int(rng.integers(4, 9))
         hour = np.sort(rng.choice(np.arange(48), rows, replace=False)) / 2
         wave = np.stack([np.sin(hour / 3 + k), 20 + 5 * np.cos(hour / 3 + k)], axis=1)
         wave[rng.random(wave.shape) < blanks] = np.nan

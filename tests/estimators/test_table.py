@@ -285,7 +285,7 @@ def test_a_label_that_is_neither_text_nor_number_is_refused():
 def test_two_columns_of_one_name_are_refused():
     frame = small()
     frame.columns = ["machine", "hour", "heat", "heat"]
-    refused(lambda: read(frame, Columns("machine", "hour", ("heat",))), "heat")
+    refused(lambda: read(frame, Columns("machine", "hour", ("heat",))), "two columns", "rename")
 
 
 def test_a_column_has_one_role():

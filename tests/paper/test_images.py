@@ -12,6 +12,7 @@ import pytest
 
 from acenode.datasets import mnist
 from acenode.datasets.images import ImageSet
+from acenode.ode import Solver
 from acenode.paper import images, results
 from acenode.paper.images import SETTINGS, classifier, row, step_schedule
 from acenode.paper.reproduce import reproduce
@@ -104,7 +105,8 @@ def test_each_seed_has_its_own_stratified_validation_images(monkeypatch):
 
 # --- a row from files to a result -----------------------------------------------------------------------------
 
-TRAIN, TEST, VALIDATION, EPOCHS = 300, 100, 44, 6
+TRAIN, TEST, VALIDATION, EPOCHS = 240, 100, 40, 5
+SOLVER = Solver("euler", step=0.25, max_steps=4, checkpoints=4)
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -152,6 +154,6 @@ def quick(epochs: int) -> Recipe:
 
 def narrow_row() -> images.Row:
     """ACE-ODE-Net of a width that a test can train."""
-    ode = images._attentive(8, images.adaptive(1e-2), 1, 1, g=1)
+    ode = images._attentive(8, SOLVER, 1, 1, g=1)
     made = row("mnist", "narrow", classifier(SETTINGS["mnist"], ode, 8))
     return replace(made, recipe=quick, epochs=EPOCHS, learning_rate=0.05)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..datasets.split import Split, random_split
 from ..models import GRUODEBayes
-from ..series import Panel, Question, Scaler
+from ..series import Panel, Question, Scaler, Series
 from ..tasks import Forecast, GaussianHead, Headed
 from ..tasks.forecast import mixture, predictions
 from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
@@ -311,20 +311,39 @@ def _power_of_two(least: int) -> int:
 
 
 def in_parts(call: Callable, panel: Panel, *more: np.ndarray, size: int = 64) -> Any:
-    """`call(series, *more)` on so many series at a time, the last part filled up, so that it is compiled once."""
+    """`call(series, *more)` on so many series at a time; `more` has an axis of queries after that of the series.
+
+    Series, rows and queries are filled up to powers of two, so that tables of about a size share a compiled program;
+    the caller drops the queries that were filled in.
+    """
     outs = []
     count = len(panel)
-    size = min(size, _power_of_two(count))
+    size = min(size, max(8, _power_of_two(count)))
+    series, more = _filled(panel.series), tuple(map(_filled_queries, more))
     for begin in range(0, count, size):
         rows = np.minimum(np.arange(begin, begin + size), count - 1)
-        outs.append(jax.tree.map(np.asarray, call(panel.series[rows], *(m[rows] for m in more))))
+        outs.append(jax.tree.map(np.asarray, call(series[rows], *(m[rows] for m in more))))
     return jax.tree.map(lambda *xs: np.concatenate(xs)[:count], *outs)
 
 
+def _filled(series: Series) -> Series:
+    """Padded to a power of two of rows."""
+    times, values, observed = (np.asarray(x) for x in (series.times, series.values, series.observed))
+    fill = max(8, _power_of_two(times.shape[1])) - times.shape[1]
+    values, observed = (np.pad(x, ((0, 0), (0, fill), (0, 0))) for x in (values, observed))
+    return Series(np.pad(times, ((0, 0), (0, fill)), "edge"), values, observed, np.asarray(series.length))
+
+
+def _filled_queries(queries: np.ndarray) -> np.ndarray:
+    fill = max(4, _power_of_two(queries.shape[1])) - queries.shape[1]
+    return np.pad(queries, ((0, 0), (0, fill)), "edge")
+
+
 def gaussians(headed: Headed, panel: Panel, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and log variance of every (scaled) variable at the queried times of each series."""
+    """Mean and log variance of every (scaled) variable at the queried times of each series, which are sorted."""
     roomy = with_room(headed, panel, queries)
-    return in_parts(lambda series, asked: _gaussians(roomy, series, asked), panel, queries)
+    mean, log_variance = in_parts(lambda series, asked: _gaussians(roomy, series, asked), panel, queries)
+    return mean[:, : queries.shape[1]], log_variance[:, : queries.shape[1]]
 
 
 @eqx.filter_jit

@@ -48,7 +48,7 @@ def _weights(estimator: Any, frame: Any) -> tuple[Table, np.ndarray, np.ndarray]
     asked = np.asarray(panel.series.times)
     roomy = with_room(estimator.model_, panel, asked)
     weights = in_parts(lambda series, times: _attention(roomy.model, series, times), panel, asked)
-    count = weights.shape[-1]
+    weights, count = weights[:, : asked.shape[1]], weights.shape[-1]
     names = list(estimator.columns_.values) if kind.attends == "variables" else [f"h{i + 1}" for i in range(count)]
     return table, weights, np.asarray(names, object)
 

@@ -1,6 +1,6 @@
 """`Forecaster`: values of irregular series at later times, with their uncertainty."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import NormalDist
@@ -168,7 +168,7 @@ class Forecaster(base.Estimator):
 
     # --- one observation at a time ----------------------------------------------------------------------------
 
-    def update(self, id: Any, time: Any, values: dict[str, float | None]) -> "Forecaster":
+    def update(self, id: Any, time: Any, values: Mapping[str, Any]) -> "Forecaster":
         """Take in one more observation of a series, known or new, without its history.
 
         For models that are a GRU-ODE-Bayes. The answers are those of `predict` on the whole history.

@@ -135,6 +135,8 @@ def frame_of(frame: Any, what: str) -> nw.DataFrame:
         name = type(frame).__name__
         fix = "collect it first" if name == "LazyFrame" else "expected a pandas or polars data frame or a pyarrow table"
         raise ValueError(f"{what}: a {name} was given; {fix}.") from error
+    except nw.exceptions.DuplicateError as error:
+        raise ValueError(f"{what}: two columns have the same name; rename or drop one of them.") from error
     if len(table) == 0:
         raise ValueError(f"{what}: the table is empty; expected at least one row below the column names.")
     return table
@@ -150,9 +152,6 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
             f"{what}: there is no column {absent[0]!r}; the columns are {', '.join(map(repr, table.columns))}. Rename "
             "it, or name the right one."
         )
-    twice = [c for c in wanted if list(table.columns).count(c) > 1]
-    if twice:
-        raise ValueError(f"{what}: there are two columns {twice[0]!r}; rename or drop one of them.")
     codes, ids = _ids(table, columns.id, what)
     times, kind, zone = times_of(table.get_column(columns.time), what)
     _check_times(times, codes, ids, columns, what)

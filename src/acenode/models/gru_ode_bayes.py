@@ -56,7 +56,7 @@ class Jump(eqx.Module):
     def __init__(self, size: int, variables: int, prepared: int = 10, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.weight = jax.random.normal(one, (variables, 4, prepared)) * np.sqrt(2 / (4 + prepared))
-        self.bias = jnp.full((variables, prepared), 0.1)
+        self.bias = jnp.full((variables, prepared), 0.1, float)
         self.cell = eqx.nn.GRUCell(variables * prepared, size, key=two)
 
     def __call__(self, h, x, observed, mean, log_variance) -> Float[Array, " size"]:
@@ -294,5 +294,5 @@ def _xavier(size_in: int, size_out: int, key: PRNGKeyArray) -> eqx.nn.Linear:
     """A linear layer with Xavier's uniform weights and biases of 0.05."""
     limit = np.sqrt(6 / (size_in + size_out))
     layer = eqx.nn.Linear(size_in, size_out, key=key)
-    new = (jax.random.uniform(key, layer.weight.shape, minval=-limit, maxval=limit), jnp.full(size_out, 0.05))
+    new = (jax.random.uniform(key, layer.weight.shape, minval=-limit, maxval=limit), jnp.full(size_out, 0.05, float))
     return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)

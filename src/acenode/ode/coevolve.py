@@ -160,7 +160,7 @@ class CoEvolvingODE(eqx.Module):
         assert self.g is not None  # checked by __init__
         return _Coupled(self.f, self.g, self.attention, self.hold_attention, shared)
 
-    def remember(self, h0: Float[Array, "batch ..."], times: Array) -> "CoEvolvingODE":
+    def remember(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
         """The same ODE, knowing the batch statistics of these training states for evaluation.
 
         `h0` are first states of training samples, `times` any times that span what will be asked.
@@ -171,6 +171,7 @@ class CoEvolvingODE(eqx.Module):
             ode = eqx.tree_at(lambda o: o.initial, ode, learn(h0))
         if self.evolution not in ("fixed", "shared"):
             return ode
+        assert times is not None, "a batch-wide attention is remembered over times"
         knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)
         path = eqx.nn.inference_mode(ode, False)(h0, knots)
         assert path.a is not None

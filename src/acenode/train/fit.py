@@ -239,7 +239,7 @@ class _Program:
 
     def start(self, seeds, rows: _Rows, data) -> tuple[_State, PyTree]:
         def one(seed, rows):
-            model = self.build(jax.random.key(seed))
+            model = _strong(self.build(jax.random.key(seed)))
             model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
             optimisers = start(self.recipe, model)
             # With a type of its own: a weak one would change after the first epoch and compile everything twice.
@@ -253,6 +253,11 @@ class _Program:
 
     def epoch(self, state: _State, static, seeds, rows, rates, data, epoch):
         return _epoch(self.task, self.recipe, self.batch, self.steps, static, state, seeds, rows, rates, data, epoch)
+
+
+def _strong(model: PyTree) -> PyTree:
+    """The same arrays without weak types, which would change in the first epoch and compile everything twice."""
+    return jax.tree.map(lambda x: lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, model)
 
 
 def _measure(recipe: Recipe, task: Task, model, rows: _Rows, data, key):

@@ -83,7 +83,7 @@ def hold_attention(model: Model, hold: bool = True) -> Model:
     return _on_odes(lambda ode: eqx.tree_at(lambda o: o.hold_attention, ode, hold), model)
 
 
-def remember(model: Model, h0: Float[Array, "batch ..."], times: Array) -> Model:
+def remember(model: Model, h0: Float[Array, "batch ..."], times: Array | None) -> Model:
     """The same model, with the batch statistics of its attention measured on these training states."""
     return _on_odes(lambda ode: ode.remember(h0, times), model)
 
