@@ -11,7 +11,7 @@ import numpy as np
 
 from ..train.checkpoint import write_atomically
 from .base import in_parts, with_room
-from .table import Columns, Kind, Table, frame_of, read, shown, times_of, write_times
+from .table import Columns, Kind, Table, frame_of, read, shown, times_of, write_frame, write_times
 
 
 def attention_frame(estimator: Any, frame: Any) -> Any:
@@ -31,7 +31,7 @@ def attention_frame(estimator: Any, frame: Any) -> Any:
         "to": np.tile(names, size * len(flat)).tolist(),
         "weight": flat.ravel().astype(np.float64),
     }
-    return nw.from_dict(data, backend=backend).to_native()
+    return write_frame(data, backend)
 
 
 def _weights(estimator: Any, frame: Any) -> tuple[Table, np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from ..train import Progress
 from . import base, explain
 from .registry import Entry, entry
 from .saved import save as save_estimator
-from .table import Kind, given_times, moments_of, read, shown, shown_time, times_of, write_times
+from .table import Kind, given_times, moments_of, read, shown, shown_time, times_of, write_frame, write_times
 
 
 class Forecaster(base.Estimator):
@@ -125,10 +125,10 @@ class Forecaster(base.Estimator):
         early = asked.times < table.first[asked.codes]
         if early.any():
             k = int(np.argmax(early))
+            who, begins = table.ids[asked.codes[k]], float(table.first[asked.codes[k]])
             raise ValueError(
                 f"predict(at=...): {table.shown_time(asked.times[k])} lies before the first row of {self.columns_.id} "
-                f"{shown(table.ids[asked.codes[k]])}, {table.shown_time(float(table.first[asked.codes[k]]))}; ask for later "
-                "times."
+                f"{shown(who)}, {table.shown_time(begins)}; ask for later times."
             )
         since = asked.times - table.first[asked.codes]
         self._check_reach(since, lambda k: table.shown_time(asked.times[k]), "predict(at=...)")
@@ -295,7 +295,7 @@ class Forecaster(base.Estimator):
         }
         for q in self.quantiles:
             data[_quantile(q)] = (mean + NormalDist().inv_cdf(q) * sd).ravel().astype(np.float64)
-        return nw.from_dict(data, backend=backend).to_native()
+        return write_frame(data, backend)
 
 
 class _Followed(NamedTuple):

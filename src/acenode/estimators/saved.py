@@ -175,9 +175,10 @@ def load(folder: str | Path, model: Any = None) -> Any:
         zeros = np.zeros(len(estimator.columns_.values), np.float32)
         made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
         like = jax.tree.map(lambda x: _empty(x, head["precision"]), made)
-        loaded, estimator.scaler_ = load_arrays(
+        loaded, scaler = load_arrays(
             Path(folder) / ARRAYS, (eqx.nn.inference_mode(like), Scaler(zeros, zeros, head["scaler"]))
         )
+        estimator.scaler_ = jax.tree.map(np.asarray, scaler)  # on the host, as it was fitted
         # Saved in double precision and loaded in single, or the other way round.
         estimator.model_ = at_rest(jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded))
     except (KeyError, TypeError, CheckpointMismatch) as error:

@@ -220,6 +220,11 @@ def times_of(given: nw.Series, what: str) -> tuple[np.ndarray, Kind, str | None]
     blank = _blank(given)
     if blank.any():
         raise ValueError(f"{what}: {given.name!r} is blank in row {_row(blank)}; give every row its time.")
+    native = given.to_native()
+    if given.dtype == nw.Unknown and hasattr(native, "dt") and getattr(native.dt, "tz", None) is not None:
+        # narwhals does not know the zones of pandas that have a "_" or a digit in their name
+        utc = nw.from_native(native.dt.tz_convert("UTC"), series_only=True)
+        return utc.dt.timestamp("us").to_numpy() / _MICRO, "datetime", str(native.dt.tz)
     if given.dtype == nw.Object and all(isinstance(item, date) for item in given.to_list()):  # dates, in pandas
         items = given.to_list()
         zones = {str(item.tzinfo) for item in items if isinstance(item, datetime) and item.tzinfo is not None}
@@ -383,3 +388,10 @@ def write_times(times: np.ndarray, kind: Kind, zone: str | None, backend: Any) -
     micro = np.round(times * _MICRO).astype(np.int64).astype("datetime64[us]")
     made = nw.new_series("time", micro, nw.Datetime("us"), backend=backend)
     return made if zone is None else made.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+
+
+def write_frame(data: dict[str, Any], backend: Any) -> Any:
+    """A frame of these columns. Series join it last, as `from_dict` drops the time zone of one in pandas."""
+    plain = {name: column for name, column in data.items() if not isinstance(column, nw.Series)}
+    more = [column.alias(name) for name, column in data.items() if isinstance(column, nw.Series)]
+    return nw.from_dict(plain, backend=backend).with_columns(*more).select(*data).to_native()

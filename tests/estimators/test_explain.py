@@ -1,0 +1,81 @@
+"""Attention as a frame, pictures of forecasts."""
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from frames import KINDS, VALUES, of_kind, to_pandas
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture
+def few(frame):
+    return frame[frame["machine"].isin(["m00", "m10"])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_sums_to_one_and_has_the_names_of_the_variables(forecaster, few, kind):
+    asked = of_kind(few, kind)
+    answer = forecaster.attention(asked)
+    assert type(answer) is type(asked)
+    table = to_pandas(answer)
+    assert list(table.columns) == ["machine", "hour", "attends", "to", "weight"]
+    assert len(table) == len(few) * 4
+    assert set(table["attends"]) == set(table["to"]) == set(VALUES)
+    sums = table.groupby(["machine", "hour", "attends"])["weight"].sum()
+    assert len(sums) == 2 * len(few)
+    np.testing.assert_allclose(sums, 1, rtol=1e-5)
+    assert (table["weight"] >= 0).all()
+
+
+def test_attention_begins_on_oneself_and_moves(forecaster, few):
+    """The first weights are softmax of twice the identity; later ones have evolved."""
+    answer = forecaster.attention(few)
+    first = answer[answer["hour"] == few["hour"].iloc[0]].query("machine == 'm00'")
+    own = first[first["attends"] == first["to"]]["weight"]
+    np.testing.assert_allclose(own, np.exp(2) / (np.exp(2) + 1), rtol=1e-4)
+    assert answer.query("machine == 'm00'")["weight"].nunique() > 4
+
+
+def test_attention_does_not_depend_on_batch_mates(forecaster, frame, few):
+    whole = forecaster.attention(frame)
+    part = whole[whole["machine"].isin(["m00", "m10"])]
+    np.testing.assert_allclose(forecaster.attention(few)["weight"], part["weight"], rtol=1e-5)
+
+
+def test_attention_refuses_what_has_none(own, few):
+    with pytest.raises(ValueError, match="the model own has none; fit one whose name begins with ace"):
+        own.attention(few)
+
+
+def test_a_plot_has_a_band_for_each_variable_and_the_attention(forecaster, frame, tmp_path):
+    import matplotlib.pyplot as plt
+
+    figure = forecaster.plot(frame, "m03", [24.0, 25.0, 26.0], tmp_path / "plot.png")
+    labels = [axis.get_ylabel() for axis in figure.axes]
+    assert labels[:2] == list(VALUES)
+    assert len(figure.axes) == 4  # two variables, the attention and its colours
+    assert [len(axis.collections) for axis in figure.axes[:2]] == [1, 1]
+    seen = figure.axes[0].lines[0].get_xdata()
+    assert list(seen) == frame[frame["machine"] == "m03"]["hour"].tolist()
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in tmp_path.iterdir()] == ["plot.png"]
+    plt.close(figure)
+
+
+def test_a_plot_without_attention_or_band(own, frame):
+    import copy
+
+    import matplotlib.pyplot as plt
+
+    figure = copy.copy(own).set_params(quantiles=()).plot(frame, "m03", 24.0)
+    assert len(figure.axes) == 2 and not figure.axes[0].collections
+    plt.close(figure)
+
+
+def test_a_plot_of_nobody_is_refused(forecaster, frame):
+    with pytest.raises(ValueError, match="the table has no rows of machine 'm99'"):
+        forecaster.plot(frame, "m99", [24.0])
+    with pytest.raises(ValueError, match="there is no column 'machine'"):
+        forecaster.plot(pd.DataFrame({"id": [1]}), "m99", [24.0])

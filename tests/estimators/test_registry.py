@@ -1,0 +1,89 @@
+"""Every model by name serves every task."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from frames import machines
+
+from acenode.estimators import MODELS, Classifier, Forecaster, Imputer
+from acenode.estimators.base import at_rest, choose_settings, read_training, sizes, with_room
+from acenode.estimators.registry import Entry, entry, name_of
+from acenode.series import Panel
+
+
+def unfitted(kind, model: str):
+    """An estimator with settings and columns, but without parameters, and its series."""
+    table = read_training(machines(5), "machine", "hour", None, None)
+    estimator = kind(id="machine", time="hour", model=model, hidden=6)
+    estimator.settings_, clock = choose_settings(table, model, estimator.get_params(), kind.ahead)
+    estimator.columns_, estimator.entry_, estimator.classes_ = table.columns, entry(model), ["x", "y", "z"]
+    return estimator, table.panel(clock)
+
+
+def some_weights(estimator):
+    """The model with small weights of some kind: initialising takes as long to compile as answering."""
+    rng = np.random.default_rng(0)
+    made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+    is_shape = lambda x: isinstance(x, jax.ShapeDtypeStruct)  # noqa: E731
+    return jax.tree.map(lambda x: rng.normal(0, 0.1, x.shape) if is_shape(x) else x, made)
+
+
+@pytest.mark.parametrize("kind", [Forecaster, Classifier, Imputer])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_can_be_built_for_every_task(model, kind):
+    estimator, _ = unfitted(kind, model)
+    made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+    assert (made.head is None) == (kind is not Classifier and MODELS[model].state is None)
+    assert len(jax.tree.leaves(made)) > 3
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_answers_with_the_right_shapes(model):
+    estimator, panel = unfitted(Forecaster, model)
+    kind = MODELS[model]
+    asked = np.asarray(panel.series.times)[:, :3]
+
+    @eqx.filter_jit
+    def answer(made, series, asked):
+        trace = made.model(series, asked, jax.random.key(0), attention=kind.attends is not None)
+        head = made.model.emission if made.head is None else made.head
+        return trace, jax.vmap(jax.vmap(head))(trace.states[0])
+
+    trace, (mean, log_variance) = answer(at_rest(eqx.nn.inference_mode(some_weights(estimator))), panel.series, asked)
+    assert mean.shape == log_variance.shape == (5, 3, 2)
+    assert np.isfinite(mean).all() and np.isfinite(log_variance).all()
+    assert trace.summary.shape == (1, 5, kind.summary(sizes(estimator.settings_, 2)))
+    assert not trace.stats.failed.any()
+    if kind.attends is not None:
+        size = 2 if kind.attends == "variables" else 6
+        assert trace.attention.shape == (1, 5, 3, size, size)
+
+
+def test_names_are_known_or_refused():
+    own = Entry(lambda s, key: None, lambda s: 1, None, True, "mine")
+    assert entry("gru-d") is MODELS["gru-d"] and entry(own) is own
+    assert name_of(own) == "own" and name_of("gru-d") == "gru-d"
+    with pytest.raises(ValueError, match="there is no model of this name; choose from ace-variables, .* or give an"):
+        entry("gru")
+
+
+@pytest.mark.parametrize("model", ["ace-latent-ode", "rnn-vae"])
+def test_a_model_at_rest_draws_nothing(model):
+    estimator, _ = unfitted(Forecaster, model)
+    made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+    assert made.model.samples == 1 and at_rest(made).model.samples == 0
+    assert made.model.samples == 1  # a copy
+
+
+def test_room_grows_with_the_question_and_only_then():
+    estimator, panel = unfitted(Forecaster, "ace-variables")
+    made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+    few, many = np.zeros((5, 3)), np.full((5, 300), 40.0)
+    assert with_room(made, panel, few) is made
+    assert with_room(made, panel, many).model.count == 1024
+    latent, _ = unfitted(Forecaster, "latent-ode")
+    made = eqx.filter_eval_shape(latent._build, jax.random.key(0))
+    far = with_room(made, Panel(panel.series, panel.ids, panel.variables), np.full((5, 1), 3 * latent.settings_.span))
+    assert with_room(made, panel, many[:, :3] / 10) is made
+    assert far.model.ode.solver.max_steps == 128 and made.model.ode.solver.max_steps == 64
