@@ -245,7 +245,7 @@ def test_bad_questions_to_a_model(tmp_path, data, model):
 
 def test_times_farther_than_training_reached_are_warned_of(tmp_path, data, model):
     result = run("predict", model, data, "--at", 11, "--out", tmp_path / "f.csv")
-    assert result.exit_code == 0 and "such forecasts are guesses" in result.stderr
+    assert result.exit_code == 0 and "such answers are guesses" in result.stderr
 
 
 def test_a_damaged_model_folder(tmp_path, data, model):

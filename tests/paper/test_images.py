@@ -16,6 +16,7 @@ from acenode.ode import Solver
 from acenode.paper import images, results
 from acenode.paper.images import SETTINGS, classifier, row, step_schedule
 from acenode.paper.reproduce import reproduce
+from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
 from acenode.train import Progress, Quiet, Recipe
 from acenode.train.checkpoint import load_head
@@ -106,7 +107,8 @@ def test_each_seed_has_its_own_stratified_validation_images(monkeypatch):
 # --- a row from files to a result -----------------------------------------------------------------------------
 
 TRAIN, TEST, VALIDATION, EPOCHS = 240, 100, 40, 5
-SOLVER = Solver("euler", step=0.25, max_steps=4, checkpoints=4)
+SEEDS = (0, 1)
+SOLVER = Solver("euler", step=0.5, max_steps=2, checkpoints=2)  # compiles far quicker than an adaptive one
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -146,14 +148,117 @@ def real() -> tuple[np.ndarray, np.ndarray]:
     pytest.skip("the MNIST files are neither in $ACENODE_DATA nor in ../shared/data")
 
 
-@ft.cache  # the same object for the same epochs, so that the epoch is compiled once for all tests
+@ft.cache  # the same object for the same epochs, so that an epoch is compiled once for all tests
 def quick(epochs: int) -> Recipe:
-    schedule = step_schedule(TRAIN - VALIDATION, epochs)
-    return replace(images.recipe("mnist", epochs), schedule=schedule, eval_batch=VALIDATION)
+    recipe = images.recipe("mnist", epochs)
+    return replace(recipe, batch_size=8, schedule=step_schedule(16 * (TRAIN - VALIDATION), epochs), eval_batch=50)
 
 
-def narrow_row() -> images.Row:
+def narrow_row() -> Row:
     """ACE-ODE-Net of a width that a test can train."""
-    ode = images._attentive(8, SOLVER, 1, 1, g=1)
+    ode = images._attentive(8, SOLVER, *SETTINGS["mnist"].small)
     made = row("mnist", "narrow", classifier(SETTINGS["mnist"], ode, 8))
-    return replace(made, recipe=quick, epochs=EPOCHS, learning_rate=0.05)
+    return replace(made, recipe=quick, epochs=EPOCHS, learning_rate=0.1)
+
+
+class Killed(Exception):
+    """The end of a process, as far as a test goes."""
+
+
+class KilledAfter(Quiet):
+    def __init__(self, epochs: int):
+        self.left = epochs
+
+    def epoch(self, epoch, record, samples) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+
+class Told(Quiet):
+    """Which epochs were trained."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def epoch(self, epoch, record, samples) -> None:
+        self.epochs.append(epoch)
+
+
+def trained(folder: Path, progress: Progress | None = None) -> list[results.Result]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(images, "VALIDATION", VALIDATION)
+        return reproduce(
+            narrow_row(), SEEDS, folder / "results", folder / "runs", data_dir=folder, progress=progress or Quiet()
+        )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Path, list[results.Result]]:
+    """A row trained on stripes without a break, and the folder of its data."""
+    folder = write_mnist(tmp_path_factory.mktemp("stripes"), *stripes())
+    return folder, trained(folder)
+
+
+def test_a_row_learns_and_is_written_down(whole):
+    folder, done = whole
+    assert [each.seed for each in done] == list(SEEDS)
+    for each in done:
+        assert each.metrics["accuracy"] > 0.75  # of four classes
+        assert each.history["loss"][-1] < 1.0 < each.history["loss"][0]
+        assert (each.table, each.row, each.epochs, each.notes) == ("mnist", "narrow", EPOCHS, ())
+        assert each.config["learning_rate"] == 0.1 and each.config["penalty"] == 1e-4 and each.config["norm"] == "l2"
+        assert each.data == {"sha256": mnist.load(folder).sha256}
+        scores = each.history["validation_accuracy"]
+        assert scores[each.best_epoch - 1] == max(scores) == each.validation["validation_accuracy"]
+        # Two steps of Euler: three slopes forward, the last one of no use, and two back.
+        assert each.history["nfe"] == [3.0] * EPOCHS and each.history["nfe_backward"] == [2.0] * EPOCHS
+        assert all(np.isfinite(values).all() for values in each.history.values())
+    assert done[0].history["loss"] != done[1].history["loss"]
+    files = sorted(path.name for path in (folder / "results" / "mnist").iterdir())
+    assert files == ["narrow-seed0.json", "narrow-seed1.json"]
+    assert results.load(folder / "results") == done
+    assert trained(folder, KilledAfter(1)) == []  # nothing is left to do
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(whole, tmp_path):
+    _, done = whole
+    write_mnist(tmp_path, *stripes())
+    with pytest.raises(Killed):
+        trained(tmp_path, KilledAfter(2))
+    (checkpoint,) = (tmp_path / "runs" / "mnist").iterdir()
+    assert checkpoint.name == "narrow-seeds0-1.safetensors" and load_head(checkpoint)["epochs"] == 2
+    assert not (tmp_path / "results").exists()
+    told = Told()
+    resumed = trained(tmp_path, told)
+    assert told.epochs == list(range(2, EPOCHS))
+    for one, other in zip(resumed, done, strict=True):
+        assert replace(one, seconds=other.seconds) == other
+
+
+def test_a_row_learns_real_digits(tmp_path):
+    done = trained(write_mnist(tmp_path, *real()))
+    assert all(each.metrics["accuracy"] > 0.9 for each in done)
+
+
+def test_missing_seeds_alone_are_trained_each_on_its_own_split(whole, tmp_path, monkeypatch):
+    folder, done = whole
+    results.save(tmp_path, replace(done[0], seed=4))
+    asked = {}
+
+    def look(build, task, data, splits, recipe, members, **more):
+        asked.update(splits=splits, members=members, recipe=recipe)
+        raise Killed
+
+    monkeypatch.setattr("acenode.paper.reproduce.fit", look)
+    monkeypatch.setattr(images, "VALIDATION", VALIDATION)
+    with pytest.raises(Killed):
+        reproduce(narrow_row(), [7, 4, 2], tmp_path, tmp_path / "runs", epochs=3, learning_rate=0.3, data_dir=folder)
+    assert [(m.seed, m.fold, m.learning_rate, m.penalty) for m in asked["members"]] == [
+        (7, 0, 0.3, 1e-4),
+        (2, 1, 0.3, 1e-4),
+    ]
+    assert asked["recipe"] is quick(3)
+    expected = images.prepared("mnist", folder, [7, 2]).splits
+    for found, known in zip(asked["splits"], expected, strict=True):
+        np.testing.assert_array_equal(found.validation, known.validation)

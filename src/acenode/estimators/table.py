@@ -154,16 +154,24 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
         )
     codes, ids = _ids(table, columns.id, what)
     times, kind, zone = times_of(table.get_column(columns.time), what)
-    _check_times(times, codes, ids, columns, what)
-    values = np.stack([_numbers(table.get_column(c), what) for c in columns.values], axis=1)
-    empty = np.bincount(codes, (~np.isnan(values)).any(axis=1), minlength=len(ids)) == 0
+    labels = None if columns.label is None else _labels(table.get_column(columns.label), codes, ids, columns, what)
+    # Most tables are sorted by id already; a copy of each of their columns may not fit into memory.
+    in_order = bool((codes[1:] >= codes[:-1]).all())
+    order = np.arange(len(codes), dtype=np.int32) if in_order else np.argsort(codes, kind="stable")
+    if not in_order:
+        codes, times = codes[order], times[order]
+    _check_times(times, codes, order, ids, columns, what)
+    values = np.empty((len(codes), len(columns.values)), np.float32)
+    for k, column in enumerate(columns.values):
+        single = _numbers(table.get_column(column), what)
+        values[:, k] = single if in_order else single[order]
+    empty = np.ones(len(ids), bool)
+    empty[codes[~np.isnan(values).all(axis=1)]] = False
     if empty.any():
         who = f"{columns.id} {shown(ids[int(np.argmax(empty))])}"
         raise ValueError(f"{what}: {who} has no value in any row; drop its rows.")
-    labels = None if columns.label is None else _labels(table.get_column(columns.label), codes, ids, columns, what)
-    order = np.argsort(codes, kind="stable")
     name = str(table.implementation.value)
-    return Table(ids, codes[order], times[order], values[order], labels, kind, zone, columns, name, order)
+    return Table(ids, codes, times, values, labels, kind, zone, columns, name, order)
 
 
 def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any, *, what: str) -> tuple[str, ...]:
@@ -192,15 +200,29 @@ def _ids(table: nw.DataFrame, column: str, what: str) -> tuple[np.ndarray, np.nd
     blank = _blank(given)
     if blank.any():
         raise ValueError(f"{what}: {column!r} is blank in row {_row(blank)}; give every row its id.")
-    items = [_plain(item) for item in given.to_list()]
     try:
-        distinct = {item: k for k, item in enumerate(dict.fromkeys(items))}
+        codes, distinct = _coded(given)
     except TypeError as error:
         raise ValueError(f"{what}: {column!r} holds {given.dtype}; expected plain ids, text or numbers.") from error
-    codes = np.fromiter(map(distinct.__getitem__, items), np.int64, len(items))
     ids = np.empty(len(distinct), object)
-    ids[:] = list(distinct)
+    ids[:] = [_plain(item) for item in distinct]
     return codes, ids
+
+
+def _coded(given: nw.Series) -> tuple[np.ndarray, list]:
+    """The distinct values as they first appear, and for each row which of them it has."""
+    if given.implementation.is_pyarrow():
+        # Without an object of Python's for each of what may be millions of rows.
+        import pyarrow as pa
+
+        native = pa.chunked_array(given.to_native())
+        encoded = native if pa.types.is_dictionary(native.type) else native.dictionary_encode()
+        parts = encoded.unify_dictionaries().chunks
+        codes = np.concatenate([part.indices.to_numpy() for part in parts])
+        return codes, parts[0].dictionary.to_pylist()
+    items = given.to_list()
+    distinct = {item: k for k, item in enumerate(dict.fromkeys(items))}
+    return np.fromiter(map(distinct.__getitem__, items), np.int64, len(items)), list(distinct)
 
 
 def _blank(given: nw.Series) -> np.ndarray:
@@ -217,7 +239,7 @@ def _row(fault: np.ndarray) -> int:
 
 def times_of(given: nw.Series, what: str) -> tuple[np.ndarray, Kind, str | None]:
     """A column of times as float numbers, or as seconds since 1970 where it holds points in time."""
-    blank = _blank(given)
+    blank = given.is_null().to_numpy().astype(bool)
     if blank.any():
         raise ValueError(f"{what}: {given.name!r} is blank in row {_row(blank)}; give every row its time.")
     native = given.to_native()
@@ -249,15 +271,15 @@ def times_of(given: nw.Series, what: str) -> tuple[np.ndarray, Kind, str | None]
     return times, "number", None
 
 
-def _check_times(times, codes, ids, columns: Columns, what: str) -> None:
-    order = np.argsort(codes, kind="stable")
-    back = (np.diff(codes[order]) == 0) & (np.diff(times[order]) <= 0)
+def _check_times(times, codes, order, ids, columns: Columns, what: str) -> None:
+    """Refuse times that go back or repeat; rows are in the order of ids, `order` says which of the table they are."""
+    back = (codes[1:] == codes[:-1]) & (times[1:] <= times[:-1])
     if not back.any():
         return
     k = int(np.argmax(back))
     row, before = int(order[k + 1]) + 1, int(order[k]) + 1
-    who = f"{columns.id} {shown(ids[codes[order[k]]])}"
-    if times[order[k + 1]] == times[order[k]]:
+    who = f"{columns.id} {shown(ids[codes[k]])}"
+    if times[k + 1] == times[k]:
         raise ValueError(
             f"{what}: {who} has the same {columns.time!r} in rows {before} and {row}; merge the two rows or drop one."
         )
@@ -271,7 +293,7 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
     if given.null_count() == len(given):
         return np.full(len(given), np.nan, np.float32)
     if given.dtype.is_numeric() or given.dtype == nw.Boolean:
-        values = given.cast(nw.Float64).to_numpy().astype(np.float64)
+        values = given.cast(nw.Float64).to_numpy()
     else:  # pandas keeps true and false with blanks, for one, as objects
         items, blank = given.to_list(), given.is_null().to_numpy()
         fault = [not b and not isinstance(item, Real | np.bool_) for item, b in zip(items, blank, strict=True)]
