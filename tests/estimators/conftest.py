@@ -5,7 +5,7 @@ from frames import labelled, machines
 
 from acenode.estimators import Classifier, Forecaster, Imputer
 from acenode.estimators.registry import Entry
-from acenode.models import Filter, RNNDecay
+from acenode.models import GRUD, Filter
 
 SMALL = {"id": "machine", "time": "hour", "hidden": 8, "epochs": 2}
 
@@ -21,23 +21,19 @@ def forecaster(frame):
 
 
 @pytest.fixture(scope="session")
-def classifier(frame):
-    return Classifier(**SMALL, label="state", model="gru-d").fit(labelled(frame))
-
-
-@pytest.fixture(scope="session")
-def imputer(frame):
-    return Imputer(**SMALL).fit(frame)
-
-
-@pytest.fixture(scope="session")
 def own_entry():
     def build(sizes, key):
-        return Filter(RNNDecay(sizes.variables, sizes.hidden, key=key))
+        return Filter(GRUD(sizes.variables, sizes.hidden, key=key))
 
     return Entry(build, lambda s: s.hidden, lambda s: s.hidden, True, "a filter of my own")
 
 
 @pytest.fixture(scope="session")
-def own(frame, own_entry):
-    return Forecaster(**SMALL, model=own_entry).fit(frame)
+def classifier(frame, own_entry):
+    """One with a model of the user's own."""
+    return Classifier(**SMALL, label="state", model=own_entry).fit(labelled(frame))
+
+
+@pytest.fixture(scope="session")
+def imputer(frame):
+    return Imputer(**SMALL).fit(frame)

@@ -9,18 +9,26 @@ from frames import KINDS, dated, labelled, machines, of_kind, to_pandas
 from sklearn.base import clone
 
 from acenode.estimators import Classifier, NotFittedError
+from acenode.models import Filter
 
 
 def test_clone_is_equal_and_not_fitted(classifier):
     other = clone(classifier)
-    assert other.get_params() == classifier.get_params() and not other.fitted
+    same = {**other.get_params(), "model": classifier.model}  # of an own model a copy is made
+    assert same == classifier.get_params() and not other.fitted
     with pytest.raises(NotFittedError, match="this Classifier is not fitted"):
         other.predict(machines(2))
 
 
 def test_repr_shows_the_settings(classifier):
-    assert repr(classifier).startswith("Classifier(id='machine', time='hour', label='state', model='gru-d', hidden=8")
-    assert "fitted: model='gru-d'" in repr(classifier)
+    assert repr(classifier).startswith("Classifier(id='machine', time='hour', label='state', model='own', hidden=8")
+    assert "fitted: model='own', hidden=8, batch_size=4, epochs=2" in repr(classifier)
+
+
+def test_a_model_of_ones_own_is_fitted(classifier, own_entry):
+    assert classifier.settings_.model == "own" and classifier.entry_ is own_entry
+    assert isinstance(classifier.model_.model, Filter)
+    assert np.isfinite(classifier.history_["validation_cross_entropy"]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,7 +94,7 @@ def test_dates_where_numbers_were_trained_on_are_refused(classifier, frame):
 
 
 def test_a_model_without_attention_says_so(classifier, frame):
-    with pytest.raises(ValueError, match="the model gru-d has none; fit one whose name begins with ace"):
+    with pytest.raises(ValueError, match="the model own has none; fit one whose name begins with ace"):
         classifier.attention(frame)
 
 

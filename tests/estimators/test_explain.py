@@ -1,5 +1,8 @@
 """Attention as a frame, pictures of forecasts."""
 
+import copy
+from dataclasses import replace
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -44,11 +47,6 @@ def test_attention_does_not_depend_on_batch_mates(forecaster, frame, few):
     np.testing.assert_allclose(forecaster.attention(few)["weight"], part["weight"], rtol=1e-5)
 
 
-def test_attention_refuses_what_has_none(own, few):
-    with pytest.raises(ValueError, match="the model own has none; fit one whose name begins with ace"):
-        own.attention(few)
-
-
 def test_a_plot_has_a_band_for_each_variable_and_the_attention(forecaster, frame, tmp_path):
     import matplotlib.pyplot as plt
 
@@ -64,12 +62,12 @@ def test_a_plot_has_a_band_for_each_variable_and_the_attention(forecaster, frame
     plt.close(figure)
 
 
-def test_a_plot_without_attention_or_band(own, frame):
-    import copy
-
+def test_a_plot_without_attention_or_band(forecaster, frame):
     import matplotlib.pyplot as plt
 
-    figure = copy.copy(own).set_params(quantiles=()).plot(frame, "m03", 24.0)
+    other = copy.copy(forecaster)
+    other.entry_ = replace(forecaster.entry_, attends=None)
+    figure = other.set_params(quantiles=()).plot(frame, "m03", 24.0)
     assert len(figure.axes) == 2 and not figure.axes[0].collections
     plt.close(figure)
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import SMALL
 from frames import KINDS, VALUES, dated, machines, of_kind, to_pandas
 from sklearn.base import clone
 
@@ -75,7 +74,7 @@ def test_repr_shows_what_was_given_and_what_was_chosen(forecaster):
     assert shown.startswith("Forecaster(id='machine', time='hour', hidden=8, epochs=2)  # fitted: ")
     for name in ("model='ace-variables'", "hidden=8", "batch_size=4", "epochs=2", "patience=15", "unit="):
         assert name in shown
-    assert "values=['heat', 'flow']" in repr(Forecaster(values=machines(1).columns[2:]))
+    assert "values=['heat', 'flow']" in repr(Forecaster().set_params(values=machines(1).columns[2:]))
 
 
 def test_fit_keeps_columns_and_a_summary(forecaster, frame):
@@ -389,23 +388,8 @@ def test_without_a_frame_or_updates_there_is_no_answer(forecaster):
         model.predict(at=AT)
 
 
-# --- a model of one's own ---------------------------------------------------------------------------------------------
-
-
-def test_an_own_model_is_fitted_and_asked(own, own_entry, frame):
-    assert own.settings_.model == "own" and own.entry_ is own_entry
-    assert "model='own'" in repr(own)
-    answer = own.predict(frame, at=AT)
-    assert np.isfinite(answer["mean"]).all() and (answer["q0.05"] < answer["q0.95"]).all()
-    assert clone(own).model is not None and not clone(own).fitted
-
-
-def test_an_own_filter_cannot_follow_a_stream(own):
+def test_models_that_need_the_whole_history_cannot_follow(forecaster, classifier):
+    other = copy.copy(forecaster)
+    other.model_, other.settings_ = classifier.model_, classifier.settings_
     with pytest.raises(ValueError, match="own needs the whole history; choose a model such as ace-variables"):
-        own.update("a", 1.0, {"heat": 1.0})
-
-
-def test_small_settings_are_those_given(own):
-    assert {name: getattr(own.settings_, name) for name in ("hidden", "epochs")} == {
-        name: SMALL[name] for name in ("hidden", "epochs")
-    }
+        other.update("a", 1.0, {"heat": 1.0})

@@ -123,7 +123,7 @@ class Estimator:
             )
         return self.clock_
 
-    def _check_reach(self, since: np.ndarray, told: Callable[[int], str], what: str) -> None:
+    def _check_reach(self, since: np.ndarray, told: Callable[[int], str], what: str, depth: int = 3) -> None:
         """Warn of times (since the start of their series) far beyond those of training; refuse what is senseless."""
         reach = self.settings_.span * self.settings_.unit / (1 + self.ahead)
         k = int(np.argmax(since))
@@ -136,7 +136,7 @@ class Estimator:
             warnings.warn(
                 f"{what}: {told(k)} is farther from the start of its series than any training series reached; such "
                 "answers are guesses.",
-                stacklevel=4,
+                stacklevel=depth,
             )
 
     def _scaled(self, table: Table, what: str) -> Panel:
@@ -146,6 +146,7 @@ class Estimator:
             table.last - table.first,
             lambda k: f"{table.shown_time(table.last[k])}, the last time of {self.columns_.id} {shown(table.ids[k])},",
             what,
+            depth=4,
         )
         panel = table.panel(clock)
         return Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)

@@ -29,7 +29,7 @@ class Published:
 
 def published() -> list[Published]:
     """Every number of the paper's tables, in their order."""
-    text = files(__package__).joinpath("published.csv").read_text(encoding="utf-8")
+    text = files("acenode.paper").joinpath("published.csv").read_text(encoding="utf-8")
     return [
         Published(
             r["table"],

@@ -28,8 +28,9 @@ def forecast(
 ) -> Question:
     """Know each series up to time `after`; ask for all of it, and score what comes later.
 
-    `after` may be one time for each series, of shape (batch, 1). `rows` scores only the first so many rows after that time. `entire` marks series that are known to their end: for
-    training models that answer from what came before a queried time only, and so learn from every row.
+    `after` may be one time for each series, of shape (batch, 1). `rows` scores only the first so many rows after it.
+    `entire` marks series that are known to their end: for training models that answer from what came before a queried
+    time only, and so learn from every row.
     """
     early = whole.times <= after
     known = _cut(whole, early if entire is None else early | np.asarray(entire)[:, None])
