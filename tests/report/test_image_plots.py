@@ -44,8 +44,9 @@ RESULTS = [
 ]
 
 
-def colours(path):
-    return len(np.unique(matplotlib.image.imread(path).reshape(-1, 4), axis=0))
+def shades(path):
+    """How many different colours a picture has,."""
+    return len(np.unique(matplotlib.image.imread(path)[..., :3] @ np.array([1.0, 10.0, 100.0])))
 
 
 @pytest.fixture(scope="module")
@@ -53,33 +54,35 @@ def written(tmp_path_factory):
     out = tmp_path_factory.mktemp("pictures") / "new"
     random = np.random.default_rng(0)
     images = Pictures(random.integers(0, 255, (40, 16, 16, 3)).astype(np.uint8), np.arange(40, dtype=np.int32) % 3)
-    models = {
-        "Attentive, small": ensemble(attentive),
-        "plain": ensemble(lambda key: NeuralODE(ConvField(2, 1, key=key), STEPS)),
-    }
-    return out, image_plots.image_pictures(models, images, RESULTS, out, classes=["a", "b", "c"])
+    one, other = ensemble(attentive), ensemble(lambda key: NeuralODE(ConvField(2, 1, key=key), STEPS))
+    models, controls = {"Attentive, small": one, "plain": other}, {"control": one}
+    return out, image_plots.image_pictures(models, images, RESULTS, out, controls=controls, classes=["a", "b", "c"])
 
 
 def test_every_picture_is_written_and_shows_something(written):
     out, _ = written
-    grids = [f"{kind}-attentive-small" for kind in ("attention", "attention-change", "attention-channels")]
+    kinds = ("attention", "attention-change", "attention-channels")
+    grids = [f"{kind}-{name}" for kind in kinds for name in ("attentive-small", "control")]
     names = ["tsne", "evaluations", "attention-over-time", *grids]
     assert sorted(p.name for p in out.iterdir()) == sorted([*(f"{n}.png" for n in names), "figures.json"])
     for name in names:
-        assert colours(out / f"{name}.png") > 50
+        assert shades(out / f"{name}.png") > 50
 
 
 def test_figures_have_an_entry_a_member(written):
     _, path = written
     figures = json.loads(path.read_text())
-    assert figures["images"] == 40 and set(figures["models"]) == {"Attentive, small", "plain"}
-    for name, entry in figures["models"].items():
-        assert len(entry["accuracy"]) == 2 and all(0 <= x <= 1 for x in entry["accuracy"])
-        for key in ("silhouette", "silhouette_maps"):
-            assert len(entry[key]) == 2 and all(-1 <= x <= 1 for scores in entry[key] for x in scores.values())
-        assert len(entry["attention"]) == (0 if name == "plain" else 2)
-    summary = figures["models"]["Attentive, small"]["attention"][0]
-    assert len(summary["mean"]) == len(figures["times"]) == len(summary["contrast"]["own_correlation"])
+    assert figures["images"] == 40 and list(figures["features"]) == ["Attentive, small", "plain"]
+    for entries in figures["features"].values():
+        assert len(entries) == 2
+        for entry in entries:
+            assert 0 <= entry["accuracy"] <= 1
+            scores = [*entry["silhouette"].values(), *entry["silhouette_of_maps"].values()]
+            assert len(scores) == 4 and all(-1 <= x <= 1 for x in scores)
+    attention = figures["attention"]
+    assert {n: len(each) for n, each in attention["models"].items()} == {"Attentive, small": 2, "control": 2}
+    summary = attention["models"]["Attentive, small"][0]
+    assert len(summary["mean"]) == len(attention["times"]) == len(summary["contrast"]["own_correlation"])
     assert figures["evaluations"][2] == {"row": "an old one", "seed": 0, "nfe": [14.0, 14.0, 15.0]}
 
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import export as jax_export
 
-from ..series import Series
+from ..series import Panel, Series
 from ..tasks.forecast import mixture, predictions
 from ..train.checkpoint import write_atomically
+from .base import with_room
 
 
 def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, queries: int = 8) -> Path:
@@ -31,7 +33,7 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     )
     labels = estimator.task == "classify"
     asked = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
-    scaler, model = estimator.scaler_, estimator.model_
+    scaler, model = estimator.scaler_, _roomy(estimator, rows, 1 if labels else queries)
 
     def series(times, values, length):
         observed = ~jnp.isnan(values)
@@ -70,3 +72,12 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     beside = out.with_suffix(".json")
     write_atomically(beside, json.dumps(described, indent=1, default=str).encode() + b"\n")
     return beside
+
+
+def _roomy(estimator: Any, rows: int, queries: int) -> Any:
+    """The model with room for the steps of the longest series and question that the program takes."""
+    width, span = len(estimator.columns_.values), estimator.settings_.span
+    values = np.zeros((1, rows, width), np.float32)
+    longest = Series(np.full((1, rows), span, np.float32), values, values > 0, np.full(1, rows, np.int32))
+    panel = Panel(longest, np.zeros(1, object), estimator.columns_.values)
+    return with_room(estimator.model_, panel, np.full((1, queries), span, np.float32))

@@ -166,6 +166,7 @@ def image_pictures(
     results: Sequence[Result],
     out: Path,
     *,
+    controls: Mapping[str, PyTree] | None = None,
     classes: Sequence[str] | None = None,
     samples: int = analysis.SAMPLES,
     maps: bool = True,
@@ -177,40 +178,49 @@ def image_pictures(
       of each, figures have one entry a member.
     - `images`: test images and their classes. Features are of all of them, t-SNE of `samples`.
     - `results`: the runs whose evaluations by epoch are drawn.
+    - `controls`: more ensembles, of which only the attention is looked at. Untrained ones show what is not learned.
     - `maps`: whether the silhouette of all of h(1) is computed beside that of the pooled features.
     """
     out.mkdir(parents=True, exist_ok=True)
     pixels, labels = np.asarray(images.images), np.asarray(images.label)
     words = classes or [str(k) for k in range(int(labels.max()) + 1)]
-    figures: dict = {"images": len(pixels), "times": TIMES, "models": {}}
-    panels, curves = [], []
+    clusters, panels = {}, []
     for name, ensemble in models.items():
-        figures["models"][name] = entry = {"accuracy": [], "silhouette": [], "silhouette_maps": [], "attention": []}
+        clusters[name] = []
         for k, model in enumerate(_members(ensemble)):
             found = analysis.features(model, pixels)
             logits = jax.vmap(model.linear)(jnp.asarray(found.pooled))
-            entry["accuracy"].append(float(np.mean(np.argmax(logits, axis=-1) == labels)))
-            entry["silhouette"].append(analysis.silhouette(found.pooled, labels, seed))
+            entry: dict = {"accuracy": float(np.mean(np.argmax(logits, axis=-1) == labels))}
+            entry["silhouette"] = analysis.silhouette(found.pooled, labels, seed)
             if maps:
-                entry["silhouette_maps"].append(analysis.silhouette(found.maps, labels, seed))
+                entry["silhouette_of_maps"] = analysis.silhouette(found.maps, labels, seed)
+            clusters[name].append(entry)
             if k == 0:
                 rows, places = analysis.embedding(found.pooled, seed, samples)
                 panels.append((name, places, labels[rows]))
-            if isinstance(model.ode, CoEvolvingODE):
-                weights = analysis.attention_weights(model, pixels[:ATTENDED], TIMES)
-                curve = _attention_figures(model, pixels[:ATTENDED], weights)
-                entry["attention"].append(curve)
-                curves.append((name, curve))
-                if k == 0:
-                    _write(out, _attention_pictures(name, model, pixels[:ATTENDED], labels[:ATTENDED], weights, words))
+    attention, some = {}, slice(ATTENDED)
+    for name, ensemble in {**models, **(controls or {})}.items():
+        for k, model in enumerate(_members(ensemble)):
+            if not isinstance(model.ode, CoEvolvingODE):
+                break
+            weights = analysis.attention_weights(model, pixels[some], TIMES)
+            attention.setdefault(name, []).append(_attention_figures(model, pixels[some], weights))
+            if k == 0:
+                _write(out, _attention_pictures(name, model, pixels[some], labels[some], weights, words))
     _write(out, [picture("tsne", embeddings(panels, words), "t-SNE of the features, coloured by class")])
     _write(out, [picture("evaluations", evaluations(results), "evaluations of the vector field by epoch")])
-    if curves:
+    if attention:
+        curves = [(name, each) for name, members in attention.items() for each in members]
         _write(out, [picture("attention-over-time", attention_curves(curves, TIMES), "the attention over time")])
-    figures["evaluations"] = [
-        {"row": r.row, "seed": r.seed, **{n: r.history[n] for n in ("nfe", "nfe_backward") if n in r.history}}
-        for r in results
-    ]
+    figures = {
+        "images": len(pixels),
+        "features": clusters,
+        "attention": {"images": min(len(pixels), ATTENDED), "times": TIMES, "models": attention},
+        "evaluations": [
+            {"row": r.row, "seed": r.seed, **{n: r.history[n] for n in ("nfe", "nfe_backward") if n in r.history}}
+            for r in results
+        ],
+    }
     path = out / "figures.json"
     write_atomically(path, json.dumps(figures, indent=1).encode() + b"\n")
     return path
