@@ -276,20 +276,27 @@ def test_places_that_cannot_be_written(tmp_path, data, model, monkeypatch):
     assert not (tmp_path / "f.csv").exists()
 
 
-def test_ctrl_c_keeps_the_best_so_far(tmp_path, data, monkeypatch):
+def test_ctrl_c_keeps_the_best_so_far_and_the_same_command_goes_on(tmp_path, data, monkeypatch):
+    from dataclasses import replace
+
     from acenode.train import fit as real
 
-    calls = []
+    began_at = []
 
-    def stopped(*arguments, **options):
-        calls.append(1)
-        if len(calls) > 1:
-            return real(*arguments, **options)
-        real(*arguments, **options)  # as far as it came, the checkpoint is written
+    def stopped_after_one_epoch(build, task, samples, split, recipe, members, **options):
+        began_at.append(options["checkpoint"].exists())
+        if len(began_at) > 1:
+            return real(build, task, samples, split, recipe, members, **options)
+        real(build, task, samples, split, replace(recipe, epochs=1), members, **options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("acenode.estimators.base.fit", stopped)
+    monkeypatch.setattr("acenode.estimators.base.fit", stopped_after_one_epoch)
     result = train(data, tmp_path / "model", *FORECAST)
     assert result.exit_code == 0, result.output
-    assert "the best so far is kept" in result.stderr
-    assert (tmp_path / "model" / "model.json").exists() and not list(tmp_path.glob(".*"))
+    assert "stopped after epoch 1; the best so far is kept. The same command goes on." in result.stderr
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["summary"]["epochs"] == 1
+    again = train(data, tmp_path / "model", *FORECAST)
+    assert again.exit_code == 0, again.output
+    assert began_at == [False, True, True]
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["summary"]["epochs"] == 2
+    assert not list(tmp_path.glob(".*"))

@@ -129,7 +129,8 @@ def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together(monk
     for one, other in zip(*map(jax.tree.leaves, answers), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
     (gradient, grad_h0), path = answers[1]
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves((gradient.f, gradient.g, gradient.initial, grad_h0)))
+    weights = [leaf for leaf in jax.tree.leaves((gradient.f, gradient.g, gradient.initial, grad_h0)) if leaf.ndim > 1]
+    assert all(np.abs(leaf).max() > 1e-3 for leaf in weights)
     assert path.a.shape == path.h.shape == (2, 3, 3, 4, 4)
 
 

@@ -240,16 +240,17 @@ def norm_and_pulled(norm, x, pull):
     return value, *back(pull)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("level", [0.0, 1.0, 27.374214, -1000.1])
-def test_a_constant_map_is_no_trouble(dtype, level):
-    # Its variance is rounding error, of either sign.
-    norm = jax.tree.map(lambda w: w.astype(dtype), scaled_norm(6))
-    x, pull = jnp.full((3, 5, 6), level, dtype), jnp.asarray(noise(3, 5, 6), dtype)
+@pytest.mark.parametrize("dtype, size", [(jnp.float32, 0), (jnp.float32, 1), (jnp.float32, 300), (jnp.float64, 1e7)])
+def test_constant_maps_are_no_trouble(dtype, size):
+    # One channel a group, each with a level of its own. Its variance is rounding error, of either sign, and larger than
+    # epsilon where the level is high.
+    norm = jax.tree.map(lambda w: w.astype(dtype), scaled_norm(32))
+    levels, pull = size * noise(32), jnp.asarray(noise(3, 5, 32), dtype)
+    x = jnp.broadcast_to(levels.astype(dtype), (3, 5, 32))
     value, grad_norm, grad_x = norm_and_pulled(norm, x, pull)
-    # A shift alone is left, up to what rounding makes of the mean, times at most 1 / sqrt(epsilon).
-    rounding = 400 * abs(level) * float(jnp.finfo(dtype).eps)
+    # The shift alone is left, but for rounding of the mean times at most 1 / sqrt(epsilon).
+    rounding = float(jnp.finfo(dtype).eps) * np.abs(np.asarray(levels)).max() / np.sqrt(1e-5)
     np.testing.assert_allclose(value, np.broadcast_to(norm.affine[1], x.shape), atol=1e-6 + 3 * rounding)
-    np.testing.assert_allclose(grad_norm.affine[1], pull.sum(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(grad_norm.affine[1], pull.sum(axis=(0, 1)), rtol=1e-4)
     assert np.isfinite(grad_norm.affine).all() and np.isfinite(grad_x).all()
     assert np.abs(grad_x).max() > 0

@@ -80,10 +80,10 @@ def test_a_first_try_outside_the_field_is_taken_back():
     np.testing.assert_allclose(path.h[0, :, 0], 1 + (1e3 + np.log(1e-4)) * np.array([0, 1e-9, 1e-8]), rtol=1e-6)
 
 
-def test_integer_times_and_images():
-    h0 = jnp.ones((2, 3, 4, 4))
+def test_integer_times_and_maps():
+    h0 = jnp.ones((2, 4, 4, 3))
     path = solve(NeuralODE(decay), h0, jnp.arange(3))
-    assert path.h.shape == (2, 3, 3, 4, 4) and path.times.dtype == h0.dtype
-    np.testing.assert_allclose(path.h[1, :, 2, 1, 3], np.exp(-np.arange(3.0)), rtol=1e-3)
+    assert path.h.shape == (2, 3, 4, 4, 3) and path.times.dtype == h0.dtype
+    np.testing.assert_allclose(path.h[1, :, 1, 3, 2], np.exp(-np.arange(3.0)), rtol=1e-3)
     zoomed = coevolving(Elementwise(), 3, Solver())
     assert solve(zoomed, jnp.ones((2, 3)), jnp.arange(3)).a.shape == (2, 3, 3)

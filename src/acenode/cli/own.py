@@ -57,9 +57,10 @@ def train(
     frame = _checked(lambda: _read(data))
     checkpoint = out.with_name(f".{out.name}-training.safetensors")
     _check_writable(out)
-    estimator = _fit(estimator, frame, checkpoint, quiet=as_json)
+    estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     _checked(lambda: estimator.save(out))
-    checkpoint.unlink(missing_ok=True)
+    if finished:
+        checkpoint.unlink(missing_ok=True)
     if report:
         from .own_report import write_report
 
@@ -153,11 +154,12 @@ COMMANDS = (train, predict, evaluate, inspect, models, export)
 # --- parts ----------------------------------------------------------------------------------------------------
 
 
-def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> Any:
+def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> tuple[Any, bool]:
+    """The fitted estimator, and whether it was trained to the end."""
     from ..train import CheckpointMismatch
 
     try:
-        return _checked(lambda: estimator.fit(frame, checkpoint=checkpoint, progress=not quiet))
+        return _checked(lambda: estimator.fit(frame, checkpoint=checkpoint, progress=not quiet)), True
     except CheckpointMismatch:
         # An interrupted run with other data or settings: begin anew.
         checkpoint.unlink()
@@ -168,8 +170,8 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> Any:
         from ..train.checkpoint import load_head
 
         done = load_head(checkpoint)["epochs"]
-        typer.echo(f"\nstopped after epoch {done}; the best so far is kept. To train on, give more --epochs.", err=True)
-        return estimator.set_params(epochs=done).fit(frame, checkpoint=checkpoint)
+        typer.echo(f"\nstopped after epoch {done}; the best so far is kept. The same command goes on.", err=True)
+        return estimator.set_params(epochs=done).fit(frame, checkpoint=checkpoint), False
 
 
 def _checked(call: Any) -> Any:
