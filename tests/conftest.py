@@ -1,5 +1,6 @@
 """Settings of all tests: double precision, no compilation cache between runs, a key."""
 
+import gc
 import os
 
 import jax
@@ -10,6 +11,14 @@ os.environ.setdefault("ACENODE_COMPILATION_CACHE", "off")
 jax.config.update("jax_enable_x64", True)
 # Tests compile much and compute little: the compiler need not try hard. A third of the time goes this way.
 jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs():
+    """A compiled program keeps a dozen memory maps; one process may hold 65,530, and dies where it asks for more."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
