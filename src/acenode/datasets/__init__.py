@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import (
+        activity as activity,
         brusselator as brusselator,
         cifar10 as cifar10,
         climate_reference as climate_reference,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "activity",
     "brusselator",
     "cifar10",
     "climate_reference",
