@@ -430,6 +430,17 @@ def test_outcomes_where_present(folder):
     assert (data.report.labelled, data.report.died) == (2, 1)
 
 
+def test_outcomes_of_every_set_are_read_where_the_user_has_them(folder):
+    place = folder({7: STAY})
+    folder({8: STAY, 9: STAY}, "b")
+    folder({10: STAY}, "c")
+    for letter, lines in (("b", "8,6,1,5,-1,0\n9,6,1,5,-1,1\n"), ("c", "10,6,1,5,-1,1\n")):
+        (place / f"Outcomes-{letter}.txt").write_text(OUTCOMES + lines)
+    data = load("abc", data_dir=place)
+    assert np.array_equal(data.died, [np.nan, 0, 1, 1], equal_nan=True)  # record 7 is kept without an outcome
+    assert (len(data), data.report.labelled, data.report.died) == (4, 3, 2)
+
+
 def test_outcomes_beside_the_records_in_the_data_sets_folder(tmp_path):
     archive(tmp_path / "physionet2012" / "set-a.tar.gz", {"set-a/7.txt": STAY})
     (tmp_path / "physionet2012" / "Outcomes-a.txt").write_text(OUTCOMES + "7,6,1,5,-1,1\n")

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from . import files
+from .counts import listed
 from .files import DataCorrupted, DataNotFound
 
 # Precipitation (0.01 in), snowfall (0.1 in), snow depth (in), maximum and minimum temperature (degrees Fahrenheit). The
@@ -88,11 +89,11 @@ class Reading:
     def __str__(self) -> str:
         lines = [
             f"{self.source}: {self.lines:,} lines of {self.stations:,} stations, {self.values:,} values",
-            f"values that failed a quality check: {_listed(self.flagged)}",
+            f"values that failed a quality check: {listed(self.flagged)}",
             f"days without a value: {self.missing:,}",
             f"values on days that do not exist, skipped: {self.impossible_dates:,}",
             f"second values of one day, skipped: {self.repeated:,}",
-            f"lines of unknown elements, skipped: {_listed(self.unknown)}",
+            f"lines of unknown elements, skipped: {listed(self.unknown)}",
             f"malformed lines, skipped: {self.malformed:,}",
             *(f"  {example}" for example in self.examples),
         ]
@@ -291,9 +292,3 @@ def _whole(block: np.ndarray, start: int, stop: int) -> np.ndarray:
 def _strings(text: np.ndarray) -> np.ndarray:
     """Rows of ASCII bytes as strings."""
     return np.ascontiguousarray(text).view(f"S{text.shape[1]}").ravel().astype(np.str_)
-
-
-def _listed(counts: dict[str, int]) -> str:
-    """Counts in words, greatest first."""
-    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{name} {count:,}" for name, count in ordered) or "none"
