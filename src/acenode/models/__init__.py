@@ -7,6 +7,8 @@ from .gru_ode_bayes import GRUODEBayes as GRUODEBayes, gru_ode_bayes as gru_ode_
 from .image import ImageClassifier as ImageClassifier, Stem as Stem, Verdict as Verdict
 from .latent_ode import LatentODE as LatentODE
 from .ode_rnn import ODERNN as ODERNN
+from .ode_rnn_forward import ForwardODERNN as ForwardODERNN
+from .poisson import LatentPoisson as LatentPoisson
 from .recurrent import (
     GRUD as GRUD,
     TLSTM as TLSTM,

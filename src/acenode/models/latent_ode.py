@@ -4,6 +4,7 @@ Which ODE is the whole difference between Latent-ODE, Augmented-Latent-ODE and A
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,7 +29,7 @@ class LatentODE(eqx.Module):
 
     encoder: Callable
     to_latent: Callable
-    ode: Callable
+    ode: Any
     shape: tuple[int, ...] = eqx.field(static=True)
     samples: int = eqx.field(static=True, default=3)
     start: float = eqx.field(static=True, default=0.0)

@@ -22,11 +22,15 @@ _FIRST_GAP = 0.01  # the hop before the first row
 
 
 class Moves(NamedTuple):
-    """A record as one sequence: an Euler step of size `dt`, then an update with `row` where `update` is set."""
+    """A record as one sequence: an Euler step of size `dt`, then an update with `row` where `update` is set.
+
+    `last` says for each row, in the order in which they come, which move reaches it.
+    """
 
     dt: Float[Array, " moves"]
     row: Int[Array, " moves"]
     update: Bool[Array, " moves"]
+    last: Int[Array, " rows"]
 
 
 def moves(times: Float[Array, " rows"], length: Int[Array, ""], backward: bool) -> Moves:
@@ -49,7 +53,7 @@ def moves(times: Float[Array, " rows"], length: Int[Array, ""], backward: bool) 
     which = jnp.minimum(jnp.searchsorted(ends, place, side="right"), rows - 1)
     inside = place < ends[-1]
     dt = jnp.where(inside, sign * gap[which] / jnp.maximum(steps[which], 1), 0.0)
-    return Moves(dt, order[which], inside & (place == ends[which] - 1))
+    return Moves(dt, order[which], inside & (place == ends[which] - 1), jnp.maximum(ends - 1, 0))
 
 
 class GatedUpdate(eqx.Module):
@@ -111,12 +115,13 @@ class ODERNN(eqx.Module):
         width: int = 50,
         hidden: int = 4,
         *,
+        gate_width: int = 50,
         backward: bool = True,
         key: PRNGKeyArray,
     ):
         one, two = jax.random.split(key)
         self.field = MLPField(size, width, hidden, init="normal", key=one)
-        self.unit = GatedUpdate(2 * variables, size, width, key=two)
+        self.unit = GatedUpdate(2 * variables, size, gate_width, key=two)
         self.size = size
         self.backward = backward
 
@@ -131,13 +136,14 @@ class ODERNN(eqx.Module):
         gates_x, candidate_x = self.unit.project(x)
         laid = laid._replace(update=laid.update & jnp.any(series.observed, axis=1)[laid.row])
 
-        def move(state, step: Moves):
+        def move(state, step):
             mean, spread = state
-            mean = mean + step.dt * self.field(jnp.zeros(()), mean)
-            updated = self.unit(mean, spread, (gates_x[step.row], candidate_x[step.row]))
-            mean, spread = (jnp.where(step.update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
+            dt, row, update = step
+            mean = mean + dt * self.field(jnp.zeros(()), mean)
+            updated = self.unit(mean, spread, (gates_x[row], candidate_x[row]))
+            mean, spread = (jnp.where(update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
             return (mean, spread), mean
 
         zero = jnp.zeros(self.size, gates_x.dtype)
-        last, means = lax.scan(move, (zero, zero), laid)
+        last, means = lax.scan(move, (zero, zero), (laid.dt, laid.row, laid.update))
         return last, (means, laid)

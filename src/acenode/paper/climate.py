@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..datasets import ushcn
+from ..datasets.climate_reference import references
 from ..datasets.split import Split
 from ..models import (
     GRUD,
@@ -31,6 +32,7 @@ from ..ode import (
     AugmentedODE,
     CoEvolvingODE,
     Correlation,
+    Dense,
     GRUField,
     MLPField,
     NeuralODE,
@@ -41,12 +43,16 @@ from ..ode import (
 from ..ode.fields import mlp
 from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
-from .row import Prepared, Row
+from .baseline import Baseline
+from .figures import attention_over_time, error_over_time
+from .grids import CLIMATE_GRID
+from .row import Figure, Prepared, Row
 
 VARIABLES, SIZE, EXTRA, LATENT = 5, 50, 5, 20
 SPAN, STEP = 200.0, 0.1
 TICKS = round(SPAN / STEP) + 2
 FOLDS = 5
+PROTOCOL = "USHCN Maine, five folds by station"
 
 
 def _plain(key: Array) -> NeuralODE:
@@ -57,13 +63,16 @@ def _augmented(key: Array) -> AugmentedODE:
     return AugmentedODE(GRUField(SIZE + EXTRA, key=key), EXTRA)
 
 
-def attentive(form: str = "gru_linear", scale: float = 1.0, renew: bool = False) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-GRU-ODE-Bayes: the form of g', the scale of the logits, and whether a jump makes the attention anew."""
+def attentive(
+    form: str = "gru_linear", scale: float = 1.0, renew: bool = False, initial: str = "correlation"
+) -> Callable[[Array], CoEvolvingODE]:
+    """ACE-GRU-ODE-Bayes: the form of g', the scale of the logits, whether a jump makes the attention anew, and q."""
 
     def make(key):
-        one, two = jax.random.split(key)
+        one, two, three = jax.random.split(key, 3)
         f, g = GRUField(SIZE, key=one), pairwise_field(form, SIZE, key=two)
-        return CoEvolvingODE(f, g, Pairwise(scale), Correlation(SIZE), renew=renew)
+        q = Correlation(SIZE) if initial == "correlation" else Dense(SIZE, key=three)
+        return CoEvolvingODE(f, g, Pairwise(scale), q, renew=renew)
 
     return make
 
@@ -156,12 +165,16 @@ MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
     "Augmented-GRU-ODE-Bayes": (bayes(_augmented, EXTRA), True, 1.0, {}),
     "ACE-GRU-ODE-Bayes": (bayes(attentive()), True, 1.0, {"jump": "attention kept"}),
     "ACE-GRU-ODE-Bayes, renewed": (bayes(attentive(renew=True)), True, 1.0, {"jump": "attention renewed"}),
+    "FC-ACE-GRU-ODE-Bayes": (bayes(attentive(initial="dense")), True, 1.0, {"jump": "attention kept"}),
 }
 
 
 def row(name: str) -> Row:
     """A row of the USHCN table."""
     build, entire, penalty, config = MODELS[name]
+    figures: dict[str, Figure] = {"error_over_time": error_over_time}
+    if "ACE" in name:
+        figures["attention"] = ft.partial(attention_over_time, until=SPAN)
     return Row(
         table="ushcn",
         name=name,
@@ -172,9 +185,22 @@ def row(name: str) -> Row:
         epochs=100,
         learning_rate=1e-3,
         penalty=1e-2,
-        protocol="USHCN Maine, five folds by station",
+        protocol=PROTOCOL,
         config={"model_penalty": penalty, **config},
+        grid=CLIMATE_GRID,
+        figures=figures,
     )
 
 
-ROWS = tuple(map(row, MODELS))
+def _baseline(name: str) -> Baseline:
+    """A forecast without a model, scored on the same folds."""
+
+    def score(data_dir, seeds) -> list[dict[str, float]]:
+        climate = ushcn.load_maine(data_dir)
+        splits = ushcn.folds(climate)
+        return [references(climate, splits[seed])[name]._asdict() for seed in seeds]
+
+    return Baseline("ushcn", name, score, lambda data_dir: _folds(data_dir, False)[2], PROTOCOL, by_seed=True)
+
+
+ROWS: tuple[Row | Baseline, ...] = (_baseline("LOCF"), _baseline("climatology"), *map(row, MODELS))

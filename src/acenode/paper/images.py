@@ -30,6 +30,7 @@ from ..ode import (
 )
 from ..tasks import LabelImages, Pictures
 from ..train import Recipe
+from .grids import IMAGE_GRID
 from .row import Prepared, Row
 
 Name = Literal["mnist", "svhn", "cifar10"]
@@ -161,6 +162,7 @@ def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row
         learning_rate=s.learning_rate,
         penalty=s.penalty,
         config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
+        grid=IMAGE_GRID,
     )
 
 

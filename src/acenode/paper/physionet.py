@@ -1,8 +1,8 @@
-"""PhysioNet 2012: the models of the mortality table that are a Latent-ODE, with the architecture of the base paper."""
+"""PhysioNet 2012: who dies in hospital (4,000 labelled records), and what is measured next (8,000 records)."""
 
 import hashlib
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -11,97 +11,78 @@ import numpy as np
 from jaxtyping import Array
 
 from ..datasets import physionet
-from ..models import ODERNN, LatentODE
-from ..ode import (
-    AugmentedODE,
-    CoEvolvingODE,
-    Correlation,
-    Dense,
-    MLPField,
-    NeuralODE,
-    Pairwise,
-    Solver,
-    pairwise_field,
-)
-from ..ode.coevolve import Evolution
+from ..datasets.split import Split
 from ..ode.fields import mlp
-from ..series import Panel, Scaler, Series, reconstruct
-from ..tasks import Headed, LabelHead, Labelled, LabelSeries
+from ..series import Panel, Question, Scaler, Series, extrapolate, hold_out, reconstruct
+from ..tasks import Headed, LabelHead, Labelled, LabelSeries, PoissonHead, Reconstruct, ValueHead
 from ..tasks.label import ReadFrom
 from ..train import Recipe
-from .row import Prepared, Row
+from .baseline import Baseline
+from .figures import attention_over_time, error_over_time
+from .grids import SERIES_GRID
+from .latent import Kind, Sizes, kinds, odes
+from .row import Figure, Prepared, Row
+from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
-LATENT, RECOGNITION, WIDTH, VARIABLES = 20, 40, 50, 41
-EXTRA = 5
-SOLVER = Solver("dopri5", rtol=1e-3, atol=1e-4, max_steps=512, checkpoints=32)
-STEADY = Solver("rk4", step=0.05, max_steps=64, checkpoints=32)
+HALF = 0.5  # of the 48 hours are known where the rest is asked for
+SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4)
 
 
-def _plain(key: Array) -> NeuralODE:
-    return NeuralODE(MLPField(LATENT, WIDTH, 4, init="normal", key=key), SOLVER)
+# --- models ---------------------------------------------------------------------------------------------------
 
 
-def _augmented(key: Array) -> AugmentedODE:
-    return AugmentedODE(MLPField(LATENT + EXTRA, WIDTH, 4, init="normal", key=key), EXTRA, SOLVER)
+def mortality_model(kind: Kind, read: ReadFrom = "start") -> Callable[..., Headed]:
+    """Builds a model with a label head: 163,972 parameters for Latent-ODE."""
 
-
-def attentive(
-    form: str = "linear_h2", scale: float = 1.0, initial: str = "correlation", evolution: Evolution = "evolved"
-) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-Latent-ODE and its ablations: the form of g', the scale of the logits, q, and how a(t) gets its values."""
-
-    def make(key):
+    def build(key, mean=None):
         one, two, three = jax.random.split(key, 3)
-        g = None
-        if evolution in ("evolved", "shared"):
-            g = pairwise_field(form, LATENT, WIDTH, 4, init="normal", key=two)
-        q = Correlation(LATENT) if initial == "correlation" else Dense(LATENT, key=three)
-        solver = SOLVER if evolution in ("evolved", "frozen") else STEADY
-        f = MLPField(LATENT, WIDTH, 4, init="normal", key=one)
-        return CoEvolvingODE(f, g, Pairwise(scale), q, solver, evolution)
-
-    return make
-
-
-ODES: dict[str, tuple[Callable, int]] = {
-    "Latent-ODE (ODE Enc.)": (_plain, LATENT),
-    "Augmented-Latent-ODE (ODE Enc.)": (_augmented, LATENT + EXTRA),
-    "ACE-Latent-ODE (ODE Enc.)": (attentive(), LATENT),
-    "FC-ACE-Latent-ODE": (attentive(initial="dense"), LATENT),
-    "Fixed-ACE-Latent-ODE": (attentive(evolution="fixed"), LATENT),
-}
-
-
-def mortality_model(ode: Callable, state: int, read: str = "start") -> Callable[[Array], Headed]:
-    """Builds the Latent-ODE with the given ODE and a label head (163,972 parameters with a plain ODE)."""
-
-    def build(key):
-        one, two, three, four = jax.random.split(key, 4)
-        model = LatentODE(
-            encoder=ODERNN(VARIABLES, RECOGNITION, WIDTH, 4, key=one),
-            to_latent=mlp(2 * RECOGNITION, 2 * LATENT, 100, 1, init="normal", key=two),
-            ode=ode(three),
-            shape=(LATENT,),
-            samples=3,
-        )
-        summary = LATENT if read == "start" else state
-        return Headed(model, LabelHead(state, summary, VARIABLES, key=four))
+        summary = kind.summary if read == "start" else kind.state
+        head = LabelHead(_decoder(kind, two), summary, key=three)
+        if kind.summary > kind.state:  # Latent-ODE + Poisson
+            head = PoissonHead(head.decoder, head.classifier, SIZES.latent, SIZES.variables)
+        return Headed(kind.build(one, mean), head)
 
     return build
 
 
-def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
-    """Records scaled by training statistics (minimum over maximum, as published), times in units of 48 hours."""
+def value_model(kind: Kind) -> Callable[..., Headed]:
+    """Builds a model with a decoder: 67,071 parameters for Latent-ODE."""
+
+    def build(key, mean=None):
+        one, two = jax.random.split(key)
+        head = ValueHead(_decoder(kind, two))
+        if kind.summary > kind.state:
+            head = PoissonHead(head.decoder, None, SIZES.latent, SIZES.variables)
+        return Headed(kind.build(one, mean), head)
+
+    return build
+
+
+def _decoder(kind: Kind, key: Array) -> Callable:
+    if kind.deep_decoder:
+        return mlp(kind.state, SIZES.variables, SIZES.width, 1, key=key)
+    return eqx.nn.Linear(kind.state, SIZES.variables, key=key)
+
+
+# --- data -----------------------------------------------------------------------------------------------------
+
+
+def scaled(panel: Panel, train: np.ndarray) -> Series:
+    """Values scaled by training statistics (minimum over maximum, as published), times in units of 48 hours."""
     scaler = Scaler.fit(panel.series[train], "min_over_max")
-    scaled = scaler.scale(panel.series)
-    in_units = eqx.tree_at(lambda s: s.times, scaled, (scaled.times / HOURS).astype(np.float32))
-    return Labelled(reconstruct(_trimmed(in_units)), jnp.asarray(died, jnp.float32))
+    series = scaler.scale(panel.series)
+    return eqx.tree_at(lambda s: s.times, series, (series.times / HOURS).astype(np.float32)).trimmed()
 
 
-def _trimmed(series: Series) -> Series:
-    rows = int(series.length.max())
-    return Series(series.times[:, :rows], series.values[:, :rows], series.observed[:, :rows], series.length)
+def mean_of(series: Series, train: np.ndarray) -> np.ndarray:
+    """The training mean of each variable, 0 where it was never observed."""
+    values, observed = np.asarray(series.values)[train], np.asarray(series.observed)[train]
+    return (values.sum((0, 1)) / np.maximum(observed.sum((0, 1)), 1)).astype(np.float32)
+
+
+def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
+    return Labelled(reconstruct(scaled(panel, train)), jnp.asarray(died, jnp.float32))
 
 
 @cache
@@ -110,39 +91,114 @@ def _mortality_once(data_dir) -> Prepared:
     loaded = physionet.load(("a",), data_dir=data_dir)
     split = physionet.split(loaded.panel.ids, labels=loaded.died)
     data = mortality_data(loaded.panel, loaded.died, split.train)
-    digest = hashlib.sha256()
-    for array in jax.tree.leaves(data):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return Prepared(data, split, digest.hexdigest())
+    return Prepared(data, split, checksum(data), {"mean": mean_of(data.question.known, split.train)})
 
 
 def _mortality(data_dir, seeds) -> Prepared:
     return _mortality_once(data_dir)
 
 
-def _decay(iteration):
+@cache
+def _records(data_dir) -> tuple[Series, Split]:
+    """All 8,000 records, scaled by those of the training split."""
+    loaded = physionet.load(("a", "b"), data_dir=data_dir)
+    split = physionet.split(loaded.panel.ids)
+    return scaled(loaded.panel, split.train), split
+
+
+QUESTIONS: dict[str, Callable[[Series], Question]] = {
+    "interpolation": reconstruct,  # the published one: everything is known
+    "extrapolation": partial(extrapolate, after=HALF),
+    "held-out points": hold_out,
+}
+
+
+@cache
+def _values_once(asked: str, data_dir) -> Prepared:
+    series, split = _records(data_dir)
+    data = QUESTIONS[asked](series)
+    return Prepared(data, split, checksum(data), {"mean": mean_of(series, split.train)})
+
+
+def _values(asked: str, data_dir, seeds: Sequence[int]) -> Prepared:
+    return _values_once(asked, data_dir)
+
+
+def checksum(data) -> str:
+    digest = hashlib.sha256()
+    for array in jax.tree.leaves(data):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+# --- rows -----------------------------------------------------------------------------------------------------
+
+
+def decay(iteration):
     """The learning rate falls by a thousandth every iteration, down to a tenth."""
     return jnp.maximum(0.999**iteration, 0.1)
 
 
 def recipe(epochs: int) -> Recipe:
-    return Recipe(epochs=epochs, batch_size=50, optimiser="adamax", schedule=_decay, norm="l2", eval_batch=400)
+    return Recipe(epochs=epochs, batch_size=50, optimiser="adamax", schedule=decay, norm="l2", eval_batch=400)
 
 
-def mortality_row(name: str, ode: Callable, state: int, read: ReadFrom = "start", **config) -> Row:
+def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", **config) -> Row:
     """A row of the mortality table. `read="end"` takes the label from the end of the solve."""
     return Row(
         table="physionet-classification",
         name=name if read == "start" else f"{name}, label from the end",
         data=_mortality,
         task=LabelSeries(read=read),
-        build=mortality_model(ode, state, read),
+        build=mortality_model(kind, read),
         recipe=recipe,
         epochs=30,
         learning_rate=1e-2,
         penalty=1e-2,
         config={"read": read, "scaling": "min over max of training records", **config},
+        grid=SERIES_GRID,
+        figures=_attention_figure(name, until=1.0),
     )
 
 
-ROWS = tuple(mortality_row(name, *ODES[name], read) for read in ("start", "end") for name in ODES)
+def value_row(name: str, kind: Kind, asked: str) -> Row:
+    """A row of the regression table."""
+    return Row(
+        table="physionet-regression",
+        name=f"{name}, {asked}",
+        data=partial(_values, asked),
+        task=Reconstruct(),
+        build=value_model(kind),
+        recipe=recipe,
+        epochs=30,
+        learning_rate=1e-2,
+        penalty=1e-2,
+        config={"asked": asked, "scaling": "min over max of training records"},
+        grid=SERIES_GRID,
+        figures={"error_over_time": partial(error_over_time, unit=HOURS), **_attention_figure(name, until=1.0)},
+    )
+
+
+def _attention_figure(name: str, until: float) -> dict[str, Figure]:
+    attends = name.startswith("ACE") or name.startswith("FC-ACE")
+    return {"attention": partial(attention_over_time, until=until, unit=HOURS)} if attends else {}
+
+
+def _baseline(name: str, asked: str, predict: Callable) -> Baseline:
+    def score(data_dir, seeds) -> list[dict[str, float]]:
+        prepared = _values_once(asked, data_dir)
+        return [published_mse(prepared.data, predict(prepared.data, prepared.splits.train), prepared.splits.test)]
+
+    return Baseline("physionet-regression", f"{name}, {asked}", score, lambda d: _values_once(asked, d).checksum)
+
+
+MORTALITY = (
+    *(mortality_row(name, kind) for name, kind in kinds(SIZES).items()),
+    *(mortality_row(name, kind, "end") for name, kind in odes(SIZES).items()),
+)
+VALUES: tuple[Row | Baseline, ...] = (
+    *(_baseline("mean", asked, mean_value) for asked in QUESTIONS),
+    *(_baseline("last value carried forward", asked, last_value) for asked in QUESTIONS if asked != "interpolation"),
+    *(value_row(name, kind, asked) for asked in QUESTIONS for name, kind in kinds(SIZES).items()),
+)
+TABLES = {"physionet-classification": MORTALITY, "physionet-regression": VALUES}

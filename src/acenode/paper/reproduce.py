@@ -1,79 +1,153 @@
 """Train and judge one row of a table: seeds as one ensemble, resumable, the test data looked at once."""
 
-from collections.abc import Sequence
+import functools as ft
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 
-from ..train import Bar, Member, Progress, evaluate, fit, parameter_count
+from ..train import Bar, Fit, Member, Progress, evaluate, fit, parameter_count
 from . import results
-from .row import Row
+from .baseline import Baseline
+from .row import Prepared, Row
+
+QUICK = 10  # a quick run has this part of the published epochs
 
 
 def reproduce(
-    row: Row,
+    row: Row | Baseline,
     seeds: Sequence[int],
     folder: Path,
     runs: Path,
     *,
     epochs: int | None = None,
     learning_rate: float | None = None,
+    penalty: float | None = None,
+    grid: bool = False,
+    quick: bool = False,
     data_dir=None,
     progress: Progress | None = None,
 ) -> list[results.Result]:
     """Fill in what is missing of a row: train the seeds that have no result file yet, and write theirs.
 
-    `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs` and
-    `learning_rate` stand in for those of the row.
+    `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
+    `learning_rate` and `penalty` stand in for those of the row. `grid` trains the paper's grid of both, and keeps the
+    setting with the best mean validation score. `quick` takes a tenth of the epochs and marks its results.
     """
-    recipe = row.recipe(epochs or row.epochs)
-    missing = [s for s in seeds if not results.path_of(folder, row.table, row.name, s).exists()]
+    if isinstance(row, Baseline):
+        return _judge_baseline(row, seeds, folder, data_dir)
+    missing = [s for s in seeds if not results.path_of(folder, row.table, row.name, s, quick).exists()]
     if not missing:
         return []
+    recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
     prepared = row.data(data_dir, missing)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
-    rate = learning_rate or row.learning_rate
-    members = [Member(s, k, rate, row.penalty) for k, s in enumerate(missing)]
-    tag = "-".join(map(str, missing))
-    checkpoint = runs / row.table / f"{results.slug(row.name)}-seeds{tag}.safetensors"
+    one = (learning_rate or row.learning_rate, row.penalty if penalty is None else penalty)
+    settings = _grid(row) if grid else (one,)
+    members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
     outcome = fit(
-        row.build,
+        ft.partial(row.build, **prepared.given),
         row.task,
         prepared.data,
         splits,
         recipe,
         members,
-        checkpoint=checkpoint,
+        checkpoint=runs / row.table / f"{_name_of_run(row, missing, grid, quick)}.safetensors",
         progress=progress or Bar(row.name),
     )
+    chosen, validated = _choose(row, outcome, len(settings))
+    models = jax.tree.map(lambda x: x[chosen] if eqx.is_array(x) else x, outcome.models)
     tested = [split.test for split in splits]
-    test = evaluate(outcome.models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
+    test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
+    config = {**row.config, **_plain(recipe)}
+    if grid:
+        config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]
+    if quick:
+        config["quick"] = True
     written = []
     for k, seed in enumerate(missing):
-        best = int(outcome.best_epoch[k])
-        history = {name: [round(float(v), 6) for v in values[:, k]] for name, values in outcome.history.items()}
+        member, model = members[chosen[k]], outcome.model(chosen[k])
+        best = int(outcome.best_epoch[chosen[k]])
+        history = {name: [round(float(v), 6) for v in values[:, chosen[k]]] for name, values in outcome.history.items()}
         result = results.Result(
             table=row.table,
             row=row.name,
             seed=seed,
             metrics={name: float(value[k]) for name, value in test.items()},
             validation={n: v[best] for n, v in history.items() if n.startswith("validation_")},
-            protocol=row.protocol,
-            config={**row.config, **_plain(recipe), "learning_rate": rate, "penalty": row.penalty},
+            protocol=f"{prepared.variant}, {row.protocol}" if prepared.variant else row.protocol,
+            config={**config, "learning_rate": member.learning_rate, "penalty": member.penalty},
             epochs=len(next(iter(history.values()))),
             best_epoch=best + 1,
-            parameters=parameter_count(outcome.model(k)),
+            parameters=parameter_count(model),
             data={"sha256": prepared.checksum},
             versions=results.versions(),
             device=results.device(),
             seconds=round(outcome.seconds, 1),
             history=history,
-            notes=tuple(n for n in outcome.notes if f"seed={seed}," in n),
+            notes=tuple(n for n in outcome.notes if f"({member})" in n),
+            figures=_figures(row, model, prepared, tested[k]),
         )
         results.save(folder, result)
         written.append(result)
     return written
+
+
+def _grid(row: Row) -> Sequence[tuple[float, float]]:
+    if not row.grid:
+        raise ValueError(f"{row.name} of {row.table} has no grid.")
+    return row.grid
+
+
+def _choose(row: Row, outcome: Fit, settings: int) -> tuple[np.ndarray, dict[tuple[float, float], float]]:
+    """The members with the setting that has the best mean validation score, and that score of every setting."""
+    scores = outcome.best_score.reshape(settings, -1).mean(axis=1)
+    order = scores if row.task.better == "lower" else -scores
+    best = int(np.argmin(np.where(np.isfinite(order), order, np.inf)))
+    members = np.arange(len(outcome.members)).reshape(settings, -1)
+    named = [(outcome.members[m].learning_rate, outcome.members[m].penalty) for m in members[:, 0]]
+    return members[best], {name: float(score) for name, score in zip(named, scores, strict=True)}
+
+
+def _figures(row: Row, model: Any, prepared: Prepared, test: np.ndarray) -> dict[str, Mapping[str, Any]]:
+    return {name: make(model, row.task, prepared.data, test) for name, make in row.figures.items()}
+
+
+def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
+    """Write the scores of a row that is not trained."""
+    seeds = [s for s in (seeds if row.by_seed else [0]) if not results.path_of(folder, row.table, row.name, s).exists()]
+    written = []
+    for seed, metrics in zip(seeds, row.score(data_dir, seeds) if seeds else (), strict=True):
+        result = results.Result(
+            table=row.table,
+            row=row.name,
+            seed=seed,
+            metrics=metrics,
+            validation={},
+            protocol=row.protocol,
+            config=row.config,
+            epochs=0,
+            best_epoch=0,
+            parameters=0,
+            data={"sha256": row.checksum(data_dir)},
+            versions=results.versions(),
+            device=results.device(),
+            seconds=0.0,
+            history={},
+        )
+        results.save(folder, result)
+        written.append(result)
+    return written
+
+
+def _name_of_run(row: Row, seeds: Sequence[int], grid: bool, quick: bool) -> str:
+    marks = ("-grid" if grid else "") + ("-quick" if quick else "")
+    return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}{marks}"
 
 
 def _plain(recipe) -> dict[str, object]:

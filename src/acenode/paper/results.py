@@ -4,15 +4,28 @@ import json
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..train.checkpoint import write_atomically
 
 
+class BrokenResult(ValueError):
+    """A file that is no result file."""
+
+
 @dataclass(frozen=True)
 class Result:
-    """A finished run. `metrics` are on test data, looked at once; `validation` chose the epoch."""
+    """A finished run. `metrics` are on test data, looked at once; `validation` chose the epoch.
+
+    `figures` holds what pictures of the run are drawn from, by kind:
+
+    - `error_over_time`: `time` (middles of bins), `mse` and `values` (how many) of each bin; `unit` of time, if any
+    - `attention`: `times`, `matrices` (times, n, n) and their `entropy` (times), in nats, mean over rows and samples
+    - `attention_maps`: `times`, `maps` (samples, times, y, x)
+    - `embedding`: `x`, `y` and `label` of each point
+    """
 
     table: str
     row: str
@@ -30,18 +43,19 @@ class Result:
     seconds: float
     history: Mapping[str, list[float]]
     notes: tuple[str, ...] = ()
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
-def path_of(folder: Path, table: str, row: str, seed: int) -> Path:
-    return folder / table / f"{slug(row)}-seed{seed}.json"
+def path_of(folder: Path, table: str, row: str, seed: int, quick: bool = False) -> Path:
+    return folder / table / f"{slug(row)}-seed{seed}{'-quick' if quick else ''}.json"
 
 
 def save(folder: Path, result: Result) -> Path:
-    path = path_of(folder, result.table, result.row, result.seed)
+    path = path_of(folder, result.table, result.row, result.seed, bool(result.config.get("quick")))
     text = json.dumps(asdict(result), indent=1, sort_keys=True)
     write_atomically(path, _short_lists(text).encode() + b"\n")
     return path
@@ -49,8 +63,15 @@ def save(folder: Path, result: Result) -> Path:
 
 def load(folder: Path) -> list[Result]:
     """Every result below `folder`."""
-    read = [json.loads(p.read_text()) for p in sorted(folder.glob("*/*.json"))]
-    return [Result(**{**each, "notes": tuple(each["notes"])}) for each in read]
+    return [_read(path) for path in sorted(folder.glob("*/*.json"))]
+
+
+def _read(path: Path) -> Result:
+    try:
+        read = json.loads(path.read_text())
+        return Result(**{**read, "notes": tuple(read["notes"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise BrokenResult(f"{path} is not a result file: {error}") from error
 
 
 def _short_lists(text: str) -> str:

@@ -1,19 +1,29 @@
 """`Row`: one row of one table as data; training it is the same for all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..tasks import Task
 from ..train import Recipe
 
+# From a trained model, its task, the data and the test samples.
+Figure = Callable[[Any, Task, Any, Any], Mapping[str, Any]]
+
 
 class Prepared(NamedTuple):
-    """Data ready for `fit`: arrays, one split for all seeds or one for each, and a checksum of where they came from."""
+    """Data ready for `fit`: arrays, one split for all seeds or one for each, and a checksum of where they came from.
+
+    `given` is what a row's `build` needs to know of the training data, as keyword arguments; `variant` names the copy
+    of the data where there are several.
+    """
 
     data: Any
     splits: Any
     checksum: str
+    given: Mapping[str, Any] = MappingProxyType({})
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,10 +37,12 @@ class Row:
     name: str
     data: Callable[[Any, Sequence[int]], Prepared]  # from the data folder (or None) and the seeds
     task: Task
-    build: Callable[[Any], Any]
+    build: Callable[..., Any]  # from a key, and what `Prepared.given` holds
     recipe: Callable[[int], Recipe]  # for a number of epochs
     epochs: int  # as published
     learning_rate: float
     penalty: float = 0.0
     protocol: str = "sound"
     config: dict[str, object] = field(default_factory=dict)
+    grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
+    figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`

@@ -1,10 +1,12 @@
-"""Every table of the paper that can be reproduced so far, and its rows."""
+"""Every table of the paper and its rows."""
 
-from . import climate, images, physionet
+from . import activity, climate, images, physionet
+from .baseline import Baseline
 from .row import Row
 
-TABLES: dict[str, tuple[Row, ...]] = {
+TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     **images.TABLES,
     "ushcn": climate.ROWS,
-    "physionet-classification": physionet.ROWS,
+    **physionet.TABLES,
+    "activity": activity.ROWS,
 }

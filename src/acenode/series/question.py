@@ -40,6 +40,27 @@ def forecast(
     return Question(known, whole.times, whole.values, whole.observed, whole.observed & later[..., None])
 
 
+def extrapolate(whole: Series, after: float) -> Question:
+    """Know each series up to time `after`; ask only for what comes later."""
+    later = (whole.times > after) & whole.real
+    asked = _cut(whole, later).trimmed()
+    # A series that ends before: asked at `after`, about nothing.
+    times = np.where(asked.length[:, None] > 0, asked.times, after).astype(whole.times.dtype)
+    known = _cut(whole, np.asarray(whole.times) <= after).trimmed()
+    return Question(known, times, asked.values, asked.observed, asked.observed)
+
+
+def hold_out(whole: Series, part: float = 0.2, seed: int = 0) -> Question:
+    """Hide a random `part` of the observed values; ask for all of them, and score those that were hidden."""
+    if not 0 < part < 1:
+        raise ValueError(f"hold_out(part=...): {part}; expected a number between 0 and 1.")
+    observed = np.asarray(whole.observed)
+    hidden = observed & (np.random.default_rng(seed).random(observed.shape) < part)
+    left = observed & ~hidden
+    known = Series(whole.times, np.where(left, whole.values, 0).astype(whole.values.dtype), left, whole.length)
+    return Question(known, whole.times, whole.values, whole.observed, hidden)
+
+
 def reconstruct(whole: Series) -> Question:
     """Know everything and ask for it again: the published "interpolation"."""
     return Question(whole, whole.times, whole.values, whole.observed, whole.observed)

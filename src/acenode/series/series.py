@@ -41,6 +41,11 @@ class Series(eqx.Module):
         rows = np.arange(self.times.shape[-1])
         return rows < self.length[..., None]
 
+    def trimmed(self) -> "Series":
+        """A batch without the rows that are padding in all of it."""
+        rows = max(int(np.max(self.length)), 1)
+        return Series(self.times[:, :rows], self.values[:, :rows], self.observed[:, :rows], self.length)
+
 
 def series(times, values, observed=None) -> Series:
     """One checked series. `observed` defaults to "wherever the value is not NaN"; times must increase strictly."""

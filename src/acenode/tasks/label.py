@@ -1,5 +1,6 @@
 """One label for a whole series, such as mortality."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..models.trace import Trace
 from ..ode.fields import mlp
 from ..series import Question
+from .elbo import negative_elbo
 from .heads import Headed
 from .metrics import average_precision, calibration_error, roc_auc
 from .task import Report
@@ -27,24 +29,21 @@ class Labelled(eqx.Module):
 
 
 class LabelHead(eqx.Module):
-    """A linear decoder for the states and a network with two hidden layers for the label."""
+    """A decoder for the states and a network with two hidden layers for the label."""
 
-    decoder: eqx.nn.Linear
+    decoder: Callable
     classifier: eqx.nn.MLP
 
-    def __init__(self, state: int, summary: int, variables: int, width: int = 300, *, key: PRNGKeyArray):
-        one, two = jax.random.split(key)
-        self.decoder = eqx.nn.Linear(state, variables, key=one)
-        self.classifier = mlp(summary, 1, width, 2, jax.nn.relu, key=two)
+    def __init__(self, decoder: Callable, summary: int, width: int = 300, *, key: PRNGKeyArray):
+        self.decoder = decoder
+        self.classifier = mlp(summary, 1, width, 2, jax.nn.relu, key=key)
 
 
 @dataclass(frozen=True)
 class LabelSeries:
     """A binary label for each series, with the reconstruction loss of the Latent-ODE family beside it.
 
-    Loss: `-logsumexp_k(R_k - c KL) + label_weight * cross entropy`, where R_k is the log likelihood of sample k under
-    N(decoded, noise^2): mean over a variable's observed points, then over variables and records; c grows from 0 after
-    `kl_from` epochs as 1 - 0.99^n.
+    Loss: `label_weight * cross entropy` plus the negative evidence lower bound (`elbo.negative_elbo`).
 
     `read` says where the label is read: `start` is z(0), as published, so the generative ODE is not on the way to the
     label; `end` is the state at the last asked time, which puts it there.
@@ -62,14 +61,11 @@ class LabelSeries:
     def loss(self, model: Headed, batch: Labelled, key, epoch):
         trace = model.model(batch.question.known, batch.question.times, key)
         solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
-        fit = self._log_likelihood(model, batch.question, trace, solved)
-        c = jnp.where(epoch < self.kl_from, 0.0, 1 - 0.99 ** (epoch - self.kl_from).astype(fit.dtype))
-        elbo = jax.nn.logsumexp(fit - c * jnp.mean(trace.penalty))
+        bound = negative_elbo(model.head, batch.question, trace, epoch, self.noise, self.kl_from)
         logit = self._logits(model, trace)
         entropy = jax.nn.softplus(logit) - batch.label * logit
         entropy = jnp.sum(jnp.where(solved, entropy, 0.0)) / jnp.maximum(solved.sum(), 1)
-        value = self.label_weight * entropy - elbo
-        return value, Report.of(trace.stats)
+        return self.label_weight * entropy + bound, Report.of(trace.stats)
 
     def first_states(self, model: Headed, batch: Labelled, key):
         trace = model.model(batch.question.known, batch.question.times, key)
@@ -94,13 +90,3 @@ class LabelSeries:
     def _logits(self, model: Headed, trace: Trace) -> Float[Array, "samples batch"]:
         features = trace.summary if self.read == "start" else trace.states[:, :, -1]
         return jax.vmap(jax.vmap(model.head.classifier))(features)[..., 0]
-
-    def _log_likelihood(self, model: Headed, question: Question, trace: Trace, solved) -> Float[Array, " samples"]:
-        decoded = jax.vmap(jax.vmap(jax.vmap(model.head.decoder)))(trace.states)
-        error = jnp.square((question.values - decoded) / self.noise)
-        each = -0.5 * (error + jnp.log(2 * jnp.pi * self.noise**2))
-        seen = question.observed
-        points = jnp.maximum(seen.sum(axis=1), 1)
-        by_variable = jnp.sum(jnp.where(seen, each, 0.0), axis=2) / points
-        by_record = jnp.where(solved, by_variable.mean(axis=-1), 0.0)
-        return by_record.sum(axis=1) / jnp.maximum(solved.sum(axis=1), 1)

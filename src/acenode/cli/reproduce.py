@@ -1,0 +1,54 @@
+"""`acenode reproduce`: train rows of the paper's tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .say import fail
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(help="Name of the table, e.g. physionet-classification.")],
+    rows: Annotated[
+        list[str] | None, typer.Option("--row", "--rows", help="A row of it, by its name; may be repeated.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds, trained as one ensemble. [default: 5, or 2 if quick]")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs, if not those of the recipe.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate, if not that of the row.")] = None,
+    penalty: Annotated[float | None, typer.Option(help="Lambda of Equation 6, if not that of the row.")] = None,
+    grid: Annotated[
+        bool, typer.Option("--grid", help="Train the paper's grid of both, choose by the validation score.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the epochs; the results are marked as such.")
+    ] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with the data files.")] = None,
+    results: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
+    runs: Annotated[Path, typer.Option(help="Folder for checkpoints.")] = Path("runs"),
+) -> None:
+    """Train rows of a table of the paper, seeds as one ensemble; goes on from where it was stopped."""
+    from ..datasets.files import DataCorrupted, DataNotFound
+    from ..paper.baseline import Baseline
+    from ..paper.reproduce import reproduce as run_row, summary
+    from ..paper.tables import TABLES
+
+    if table not in TABLES:
+        fail(f"no table {table!r}. There are: {', '.join(TABLES)}.")
+    if grid and (learning_rate is not None or penalty is not None):
+        fail("--grid chooses the learning rate and lambda itself. Leave out --learning-rate and --penalty, or --grid.")
+    known = {row.name: row for row in TABLES[table]}
+    unknown = [name for name in rows or () if name not in known]
+    if unknown:
+        fail(f"table {table} has no row {unknown[0]!r}. Its rows: {'; '.join(known)}.")
+    budget = {"epochs": epochs, "learning_rate": learning_rate, "penalty": penalty, "grid": grid, "quick": quick}
+    for name in rows or known:
+        row = known[name]
+        try:
+            done = run_row(row, range(seeds or (2 if quick else 5)), results, runs, **budget, data_dir=data_dir)
+        except (DataNotFound, DataCorrupted) as error:
+            fail(str(error))
+        metric = "mse" if isinstance(row, Baseline) else row.task.monitor
+        typer.echo(f"{name}: {summary(done, metric) if done else 'done before'}")

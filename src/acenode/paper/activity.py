@@ -1,0 +1,73 @@
+"""Human Activity: a class for every point of a window, read from the state at that point.
+
+The table is made on the copy of the data that there is: the protocol in a result says which.
+"""
+
+import functools as ft
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..datasets import activity
+from ..datasets.activity import CLASSES
+from ..tasks import Headed, LabelPoints, PointLabels
+from ..train import Recipe
+from .grids import SERIES_GRID
+from .latent import POISSON, Kind, Sizes, kinds
+from .physionet import checksum, decay, mean_of
+from .row import Prepared, Row
+
+SIZES = Sizes(variables=12, latent=15, recognition=100, width=500, encoder_layers=5, layers=3)
+
+
+def point_model(kind: Kind) -> Callable[..., Headed]:
+    """Builds a model with a linear classifier on the state at every point."""
+
+    def build(key, mean=None):
+        one, two = jax.random.split(key)
+        return Headed(kind.build(one, mean), eqx.nn.Linear(kind.state, len(CLASSES), key=two))
+
+    return build
+
+
+@ft.cache
+def _once(data_dir) -> Prepared:
+    """Windows with times in units of the longest training window, split by sequence; unlabelled points not scored."""
+    loaded = activity.load(data_dir)
+    split = activity.split(loaded)
+    longest = np.asarray(loaded.series.times)[split.train].max()
+    series = eqx.tree_at(lambda s: s.times, loaded.series, (loaded.series.times / longest).astype(np.float32))
+    labels = jnp.asarray(np.maximum(loaded.label, 0), jnp.int32)
+    data = PointLabels(series, labels, jnp.asarray(loaded.labelled))
+    return Prepared(data, split, checksum(data), {"mean": mean_of(series, split.train)}, loaded.variant)
+
+
+def _windows(data_dir, seeds) -> Prepared:
+    return _once(data_dir)
+
+
+def recipe(epochs: int) -> Recipe:
+    return Recipe(epochs=epochs, batch_size=50, optimiser="adamax", schedule=decay, norm="l2", eval_batch=250)
+
+
+def row(name: str, kind: Kind) -> Row:
+    """A row of the Human Activity table."""
+    return Row(
+        table="activity",
+        name=name,
+        data=_windows,
+        task=LabelPoints(),
+        build=point_model(kind),
+        recipe=recipe,
+        epochs=70,
+        learning_rate=1e-2,
+        penalty=1e-2,
+        protocol="split by sequence",
+        grid=SERIES_GRID,
+    )
+
+
+ROWS = tuple(row(name, kind) for name, kind in kinds(SIZES, including=True).items() if name != POISSON)

@@ -1,0 +1,81 @@
+"""What a result file keeps for pictures: the error over time, and the attention over time."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..series import Question
+from ..tasks import Headed, Task
+
+_PART = 200  # samples at a time
+
+
+def error_over_time(model: Headed, task: Task, data: Question, test, *, bins: int = 12, unit: float = 1.0) -> dict:
+    """The squared error of the scored test values, in equal bins of the time asked about (times `unit`)."""
+    asked = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)], data)
+    mean = np.concatenate([_mean(task, model, _rows(asked, part)) for part in _parts(len(asked))])
+    error = np.square(np.asarray(asked.values) - mean)
+    scored, times = np.asarray(asked.scored), np.asarray(asked.times) * unit
+    inside = times[scored.any(-1)]
+    edges = np.linspace(inside.min(), inside.max(), bins + 1)
+    bin_of = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, bins - 1)
+    place = np.broadcast_to(bin_of[..., None], error.shape)[scored]
+    count = np.bincount(place, minlength=bins)
+    total = np.bincount(place, weights=error[scored], minlength=bins)
+    kept = count > 0
+    middles = 0.5 * (edges[1:] + edges[:-1])
+    return {
+        "time": _short(middles[kept]),
+        "mse": _short((total / np.maximum(count, 1))[kept]),
+        "values": count[kept].tolist(),
+    }
+
+
+def attention_over_time(
+    model: Headed, task: Task, data: Any, test, *, until: float, unit: float = 1.0, samples: int = 200, points: int = 6
+) -> dict:
+    """The mean attention over some test samples from 0 to `until`, and its entropy (in nats, mean over rows)."""
+    series = _known(data)
+    chosen = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)[:samples]], series)
+    times = jnp.linspace(0.0, until, points)
+    asked = jnp.broadcast_to(times, (len(chosen), points)).astype(chosen.times.dtype)
+    logits = _attention(model.model, chosen, asked)
+    weights = model.model.ode.attention.weights(logits)
+    entropy = -jnp.sum(weights * jnp.log(jnp.maximum(weights, 1e-12)), axis=-1)
+    return {
+        "times": _short(np.asarray(times) * unit),
+        "matrices": _short(weights.mean(axis=(0, 1))),
+        "entropy": _short(entropy.mean(axis=(0, 1, 3))),
+    }
+
+
+@eqx.filter_jit
+def _attention(model, series, asked):
+    return model(series, asked, jax.random.key(0), attention=True).attention
+
+
+@eqx.filter_jit
+def _mean(task, model, batch):
+    return task.outputs(model, batch, jax.random.key(0))[0]
+
+
+def _known(data: Any):
+    """The series that a model sees, whatever the task."""
+    question = getattr(data, "question", data)
+    return question.known if isinstance(question, Question) else data.series
+
+
+def _parts(count: int) -> list[slice]:
+    return [slice(k, k + _PART) for k in range(0, count, _PART)]
+
+
+def _rows(data: Question, part: slice) -> Question:
+    return jax.tree.map(lambda x: x[part], data)
+
+
+def _short(values) -> list:
+    """Numbers for a file: six digits after the point are plenty for a picture."""
+    return np.round(np.asarray(values, float), 6).tolist()

@@ -1,0 +1,191 @@
+"""The models of the PhysioNet and Human Activity tables: the Latent-ODE family and its recurrent rivals.
+
+They differ between the tables in their sizes alone; what is read from them (a label, values, a class for each point)
+belongs to the table.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..models import (
+    GRUD,
+    ODERNN,
+    RNNVAE,
+    Filter,
+    ForwardODERNN,
+    GRUEncoder,
+    LatentODE,
+    LatentPoisson,
+    RNNDecay,
+    RNNDt,
+    RNNImpute,
+)
+from ..ode import (
+    AugmentedODE,
+    CoEvolvingODE,
+    Constant,
+    Correlation,
+    Dense,
+    MLPField,
+    NeuralODE,
+    Pairwise,
+    Solver,
+    pairwise_field,
+)
+from ..ode.coevolve import Evolution
+from ..ode.fields import mlp
+
+EXTRA = 5  # dimensions of Augmented-Latent-ODE
+SOLVER = Solver("dopri5", rtol=1e-3, atol=1e-4, max_steps=512, checkpoints=32)
+STEADY = Solver("rk4", step=0.05, max_steps=64, checkpoints=32)
+
+
+class Sizes(NamedTuple):
+    """Of one table: `encoder_layers` and `layers` count the hidden layers of width `width` of the two ODEs."""
+
+    variables: int
+    latent: int
+    recognition: int
+    width: int
+    encoder_layers: int
+    layers: int
+    gate_width: int = 50
+    samples: int = 3
+
+
+class Kind(NamedTuple):
+    """A row's model: `build(key, mean)`, with the training mean of each variable, and the sizes that heads see."""
+
+    build: Callable[[Array, Any], eqx.Module]
+    state: int
+    summary: int
+    deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
+
+
+def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
+    return lambda key: NeuralODE(_field(sizes, sizes.latent, key), SOLVER)
+
+
+def augmented(sizes: Sizes) -> Callable[[Array], AugmentedODE]:
+    return lambda key: AugmentedODE(_field(sizes, sizes.latent + EXTRA, key), EXTRA, SOLVER)
+
+
+def attentive(
+    sizes: Sizes,
+    form: str = "linear_h2",
+    scale: float = 1.0,
+    initial: str = "correlation",
+    evolution: Evolution = "evolved",
+) -> Callable[[Array], CoEvolvingODE]:
+    """ACE and its ablations: the form of g', the scale of the logits, q, and how a(t) gets its values."""
+
+    def make(key):
+        one, two, three = jax.random.split(key, 3)
+        g = None
+        if evolution in ("evolved", "shared"):
+            g = pairwise_field(form, sizes.latent, sizes.width, sizes.layers, init="normal", key=two)
+        q = Correlation(sizes.latent) if initial == "correlation" else Dense(sizes.latent, key=three)
+        solver = SOLVER if evolution in ("evolved", "frozen") else STEADY
+        return CoEvolvingODE(_field(sizes, sizes.latent, one), g, Pairwise(scale), q, solver, evolution)
+
+    return make
+
+
+def _field(sizes: Sizes, size: int, key: Array) -> MLPField:
+    return MLPField(size, sizes.width, sizes.layers, init="normal", key=key)
+
+
+def _ode_encoder(sizes: Sizes, key: Array) -> ODERNN:
+    layers, gates = (sizes.width, sizes.encoder_layers), sizes.gate_width
+    return ODERNN(sizes.variables, sizes.recognition, *layers, gate_width=gates, key=key)
+
+
+def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0) -> Kind:
+    """Latent-ODE with an ODE encoder and any ODE behind it."""
+
+    def build(key, mean):
+        one, two, three = jax.random.split(key, 3)
+        to_latent = mlp(2 * sizes.recognition, 2 * sizes.latent, 100, 1, init="normal", key=two)
+        return LatentODE(_ode_encoder(sizes, one), to_latent, ode(three), (sizes.latent,), sizes.samples)
+
+    return Kind(build, sizes.latent + extra, sizes.latent, False)
+
+
+def _recurrent_encoder(sizes: Sizes) -> Kind:
+    def build(key, mean):
+        one, two, three = jax.random.split(key, 3)
+        encoder = GRUEncoder(sizes.variables, sizes.recognition, key=one)
+        to_latent = mlp(sizes.recognition, 2 * sizes.latent, sizes.width, 1, init="normal", key=two)
+        return LatentODE(encoder, to_latent, plain(sizes)(three), (sizes.latent,), sizes.samples)
+
+    return Kind(build, sizes.latent, sizes.latent, False)
+
+
+def _poisson(sizes: Sizes) -> Kind:
+    both = 2 * sizes.latent
+
+    def build(key, mean):
+        one, two, three, four = jax.random.split(key, 4)
+        to_latent = mlp(2 * sizes.recognition, 2 * both, 100, 1, init="normal", key=two)
+        f = _field(sizes, both, three)
+        rest = (both, sizes.variables, sizes.width, SOLVER, sizes.samples)
+        return LatentPoisson(_ode_encoder(sizes, one), to_latent, f, *rest, key=four)
+
+    return Kind(build, sizes.latent, both, False)
+
+
+def _recurrent(sizes: Sizes, cell: Callable, including: bool, imputes: bool = False) -> Kind:
+    def build(key, mean):
+        known = (Constant(jnp.asarray(mean)),) if imputes and mean is not None else ()
+        return Filter(cell(sizes.variables, sizes.latent, *known, key=key), including)
+
+    return Kind(build, sizes.latent, sizes.latent, True)
+
+
+def _vae(sizes: Sizes) -> Kind:
+    def build(key, mean):
+        return RNNVAE(sizes.variables, sizes.latent, sizes.recognition, sizes.width, sizes.samples, key=key)
+
+    return Kind(build, sizes.latent, sizes.latent, True)
+
+
+def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
+    def build(key, mean):
+        layers, gates = (sizes.width, sizes.encoder_layers), sizes.gate_width
+        return ForwardODERNN(sizes.variables, sizes.latent, *layers, gate_width=gates, including=including, key=key)
+
+    return Kind(build, sizes.latent, sizes.latent, True)
+
+
+POISSON = "Latent-ODE + Poisson"
+
+
+def odes(sizes: Sizes) -> dict[str, Kind]:
+    """The Latent-ODEs with an ODE encoder: the rows that differ in the generative ODE alone."""
+    return {
+        "Latent-ODE (ODE Enc.)": latent_ode(sizes, plain(sizes)),
+        "Augmented-Latent-ODE (ODE Enc.)": latent_ode(sizes, augmented(sizes), EXTRA),
+        "ACE-Latent-ODE (ODE Enc.)": latent_ode(sizes, attentive(sizes)),
+        "FC-ACE-Latent-ODE": latent_ode(sizes, attentive(sizes, initial="dense")),
+        "Fixed-ACE-Latent-ODE": latent_ode(sizes, attentive(sizes, evolution="fixed")),
+    }
+
+
+def kinds(sizes: Sizes, including: bool = False) -> dict[str, Kind]:
+    """All rows, in the order of the tables. `including`: the state at a time has seen the row of that time."""
+    return {
+        "RNN-Dt": _recurrent(sizes, RNNDt, including),
+        "RNN-Impute": _recurrent(sizes, RNNImpute, including, imputes=True),
+        "RNN-Decay": _recurrent(sizes, RNNDecay, including),
+        "GRU-D": _recurrent(sizes, GRUD, including, imputes=True),
+        "RNN-VAE": _vae(sizes),
+        "Latent-ODE (RNN Enc.)": _recurrent_encoder(sizes),
+        "ODE-RNN": _ode_rnn(sizes, including),
+        POISSON: _poisson(sizes),
+        **odes(sizes),
+    }
