@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import own
+from . import data, own
 from .report import report
 from .reproduce import reproduce
 from .say import fail
@@ -46,6 +46,7 @@ def demo(
 
 for command in (tables, reproduce, report, *own.COMMANDS):
     app.command()(command)
+app.add_typer(data.app, name="data")
 
 
 def run() -> None:

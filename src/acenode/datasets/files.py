@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import Any, NamedTuple
 
 Folder = str | os.PathLike[str]
 
@@ -13,6 +14,15 @@ class DataNotFound(FileNotFoundError):
 
 class DataCorrupted(ValueError):
     """A file of a data set is damaged or not the official one; the message says what to do."""
+
+
+class Remote(NamedTuple):
+    """An official file: its name here, where it is, and its checksum as far as one is known."""
+
+    name: str
+    url: str
+    sha256: str | None = None
+    md5: str | None = None
 
 
 def cache_folder() -> Path:
@@ -73,6 +83,30 @@ def find(
     return target
 
 
+def fetch(name: str, remote: Remote, folder: Path, *, steps: str, bar: Any = None) -> Path:
+    """The official file `remote` of the data set `name` in `folder`, downloaded if it is not there.
+
+    If that fails, nothing is left behind. `bar` is told how far the download is: pooch sets its `total` and calls
+    `update`, `reset` and `close`.
+    """
+    target = folder / remote.name
+    if target.exists():
+        _check(target, remote.sha256, remote.md5, str(target), "Delete it; it is then fetched again.")
+        return target
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+
+    def fault(why: str) -> str:
+        return f"{remote.name} of the data set {name} could not be fetched. {why}\n{steps}"
+
+    try:
+        _download(target, remote.url, remote.sha256, remote.md5, fault, bar)
+    finally:
+        for place in absent:
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
+    return target
+
+
 def digest(path: Path, algorithm: str = "sha256") -> str:
     """The checksum of a file, in hexadecimal."""
     with path.open("rb") as file:
@@ -89,24 +123,30 @@ def _check(path: Path, sha256: str | None, md5: str | None, what: str, remedy: s
             raise DataCorrupted(f"{what} has {algorithm} {found}, expected {expected}. {remedy}")
 
 
-def _download(target: Path, url: str, sha256: str | None, md5: str | None, not_found) -> None:
+def _download(target: Path, url: str, sha256: str | None, md5: str | None, not_found, bar: Any = None) -> None:
     """Download `url` to `target`, which appears only when it is whole and right."""
     import pooch
     import requests
 
     def fetch(url: str, part: str, owner) -> None:
-        pooch.HTTPDownloader(timeout=60)(url, part, owner)
+        pooch.HTTPDownloader(progressbar=bar or False, timeout=60)(url, part, owner)
         # Checked here rather than by pooch so that the error names both checksums and the remedy.
         remedy = "Nothing was kept. Try again later; if it fails again the official file has changed: please report it."
         _check(Path(part), sha256, md5, f"{target.name}, downloaded from {url},", remedy)
 
     target.parent.mkdir(parents=True, exist_ok=True)
     known_hash = _known_hash(sha256, md5)
+    log = pooch.get_logger()
+    level = log.level
+    if bar is not None:
+        log.setLevel("WARNING")  # the bar says the rest
     try:
         # pooch annotates downloaders by other parameter names than it calls them with.
         pooch.retrieve(url, known_hash, target.name, target.parent, downloader=fetch)  # pyright: ignore[reportArgumentType]
     except requests.exceptions.RequestException as error:
         raise DataNotFound(not_found(f"The download from {url} failed: {error}")) from error
+    finally:
+        log.setLevel(level)
 
 
 def _known_hash(sha256: str | None, md5: str | None) -> str | None:

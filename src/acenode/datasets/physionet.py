@@ -171,7 +171,8 @@ def split(records: int | np.ndarray, seed: int = 42, protocol: str = "sound", la
 # --- finding the files -----------------------------------------------------------------------------------------------
 
 
-def _steps(name: str) -> str:
+def by_hand(name: str) -> str:
+    """How a person gets an official file."""
     return (
         f"To get it by hand: download {URL}{name} and put it into a folder named {NAME}; then pass the folder that "
         f"holds it as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
@@ -180,18 +181,29 @@ def _steps(name: str) -> str:
 
 def _official(name: str, data_dir: Folder | None) -> Path:
     """An official file, from the cache or the site."""
-    return files.find(NAME, name, data_dir=data_dir, url=URL + name, sha256=SHA256[name], steps=_steps(name))
+    return files.find(NAME, name, data_dir=data_dir, url=URL + name, sha256=SHA256[name], steps=by_hand(name))
+
+
+def present(data_dir: Folder | None = None) -> tuple[str, ...]:
+    """The sets whose records are on this machine."""
+    fetched = files.cache_folder() / NAME
+    return tuple(letter for letter in "abc" if _own(letter, data_dir) or (fetched / f"set-{letter}.tar.gz").exists())
 
 
 def _source(letter: str, data_dir: Folder | None) -> Path:
-    """The folder or archive that holds a set: rather a folder, rather an archive of one set than of several."""
+    """The folder or archive that holds a set."""
+    return _own(letter, data_dir) or _official(f"set-{letter}.tar.gz", data_dir)
+
+
+def _own(letter: str, data_dir: Folder | None) -> Path | None:
+    """The user's own: rather a folder, rather an archive of one set than of several."""
     for place in files.user_folders(NAME, data_dir):
         matches = [(path, SOURCE.fullmatch(path.name)) for path in sorted(place.glob("set-*"))]
         held = [(path, match[1].split("-")) for path, match in matches if match]
         found = [(not path.is_dir(), len(letters), path) for path, letters in held if letter in letters]
         if found:
             return min(found)[2]
-    return _official(f"set-{letter}.tar.gz", data_dir)
+    return None
 
 
 def _outcomes(letter: str, source: Path, data_dir: Folder | None) -> Path | None:

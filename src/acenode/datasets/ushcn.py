@@ -74,7 +74,7 @@ def load_national(data_dir: Folder | None = None) -> Climate:
     have numbers only.
     """
     path = files.find(
-        NAME, NATIONAL, data_dir=data_dir, url=NATIONAL_URL, sha256=NATIONAL_SHA256, steps=_by_hand(NATIONAL_URL)
+        NAME, NATIONAL, data_dir=data_dir, url=NATIONAL_URL, sha256=NATIONAL_SHA256, steps=by_hand(NATIONAL_URL)
     )
     sha256 = files.digest(path)
     if sha256 != NATIONAL_SHA256:
@@ -230,10 +230,11 @@ def _maine(data_dir: Folder | None) -> Path:
     unpacked = files.look(NAME, MAINE.removesuffix(".gz"), data_dir=data_dir)
     if unpacked is not None and files.look(NAME, MAINE, data_dir=data_dir) is None:
         return unpacked
-    return files.find(NAME, MAINE, data_dir=data_dir, url=MAINE_URL, sha256=MAINE_SHA256, steps=_by_hand(MAINE_URL))
+    return files.find(NAME, MAINE, data_dir=data_dir, url=MAINE_URL, sha256=MAINE_SHA256, steps=by_hand(MAINE_URL))
 
 
-def _by_hand(url: str) -> str:
+def by_hand(url: str) -> str:
+    """How a person gets a file."""
     return (
         f"To get it by hand: download {url} and put it into a folder named {NAME}; then pass the folder that holds it "
         "as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."

@@ -1,0 +1,192 @@
+"""`acenode data`: which data sets there are, where their files lie, how to get them, and what is in them."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .say import fail
+
+if TYPE_CHECKING:
+    from ..datasets.catalogue import DataSet
+    from ..datasets.facts import Facts
+
+app = typer.Typer(
+    help="The data sets: list them, get their files, see what is in them.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Name = Annotated[str, typer.Argument(help="A name from `acenode data list`.")]
+Place = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the data files, if not $ACENODE_DATA.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+@app.command("list")
+def list_(data_dir: Place = None, as_json: AsJson = False) -> None:
+    """Every data set: what it is, how large, under which licence, and whether its files are here."""
+    from ..datasets.catalogue import CATALOGUE
+
+    with _sentences():
+        places = {name: each.found(data_dir) for name, each in CATALOGUE.items()}
+    if as_json:
+        rows = [
+            {"name": each.name, "what": each.what, "size": each.size, "licence": each.licence}
+            | {"generated": each.generated, "found": None if places[name] is None else str(places[name])}
+            for name, each in CATALOGUE.items()
+        ]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    width = max(map(len, CATALOGUE))
+    for name, each in CATALOGUE.items():
+        typer.echo(f"{name:{width}s}  {each.what}")
+        typer.echo(f"{'':{width}s}  {each.size}; {each.licence}; {_where(each, places[name])}")
+
+
+@app.command()
+def get(name: Name, data_dir: Place = None) -> None:
+    """Download the official files of a data set, checked, into the data folder (or the cache); or say how to."""
+    each = _known(name)
+    if each.generated:
+        typer.echo(f"{name} is generated; there is nothing to get.")
+        return
+    if data_dir is not None and data_dir.exists() and not data_dir.is_dir():
+        fail(f"{data_dir} is not a folder. Choose another with --data-dir.")
+    with _sentences():
+        place = each.found(data_dir if data_dir is not None and data_dir.is_dir() else None)
+        if place is not None and (data_dir is None or place.is_relative_to(data_dir)):
+            typer.echo(f"{name} is in {place}")
+            return
+        if each.official is None:
+            fail(each.steps())
+        _fetch(each, _target(each, data_dir))
+
+
+@app.command()
+def info(name: Name, data_dir: Place = None, as_json: AsJson = False) -> None:
+    """What the files of a data set hold: samples, variables, ranges, classes, and everything odd about them."""
+    each = _known(name)
+    with _sentences():
+        place = each.found(data_dir)
+        if place is None and not each.generated:
+            looked = "".join(f"\n  {folder}" for folder in each.places(data_dir))
+            fail(f"{name} is not here. Looked in:{looked}\nGet it with: acenode data get {name}\n{each.steps()}")
+        facts = each.facts(each.load(data_dir))
+    if as_json:
+        head = {"name": name, "licence": each.licence, "folder": None if place is None else str(place)}
+        typer.echo(json.dumps(head | asdict(facts), indent=1))
+        return
+    typer.echo(f"{name}: {each.what}")
+    typer.echo(f"licence: {each.licence}")
+    typer.echo(f"files: {_where(each, place)}")
+    _show(facts)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _known(name: str) -> "DataSet":
+    from ..datasets.catalogue import CATALOGUE
+
+    if name not in CATALOGUE:
+        fail(f"no data set {name!r}. There are: {', '.join(CATALOGUE)}.")
+    return CATALOGUE[name]
+
+
+def _where(each: "DataSet", place: Path | None) -> str:
+    if each.generated:
+        return "no files needed"
+    if place is not None:
+        return f"in {place}"
+    return f"not here: acenode data get {each.name}" if each.official else "not here, to be fetched by hand"
+
+
+def _target(each: "DataSet", data_dir: Path | None) -> Path:
+    """The folder that downloads go to."""
+    from ..datasets import files
+
+    given = data_dir or os.environ.get("ACENODE_DATA")
+    return Path(given or files.cache_folder()) / each.folder
+
+
+def _fetch(each: "DataSet", target: Path) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from ..datasets import files
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        for remote in each.official() if each.official else ():
+            bar = _Bar(progress, remote.name)
+            files.fetch(each.name, remote, target, steps=each.steps(), bar=bar)
+    typer.echo(f"{each.name} is in {target}")
+
+
+class _Bar:
+    """A line of a progress display, in the form that pooch talks to."""
+
+    def __init__(self, progress: Any, name: str):
+        self.progress = progress
+        self.task = progress.add_task(name, total=None)
+
+    @property
+    def total(self) -> float | int | None:
+        return self.progress.tasks[self.task].total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self.progress.update(self.task, total=total or None)
+
+    def update(self, amount: int) -> None:
+        self.progress.advance(self.task, amount)
+
+    def reset(self) -> None:
+        self.progress.update(self.task, completed=0)
+
+    def close(self) -> None:
+        pass
+
+
+def _show(facts: "Facts") -> None:
+    """The facts as text."""
+    typer.echo(f"samples: {facts.samples:,}")
+    if facts.rows is not None and facts.observed is not None:
+        typer.echo(f"rows: {facts.rows:,} with {facts.observed:.1%} of their values observed")
+        typer.echo(f"times: 0 to {facts.until:g} {facts.time_unit}".rstrip())
+    total = max(sum(facts.classes.values()), 1)
+    for label, count in facts.classes.items():
+        typer.echo(f"class {label}: {count:,} ({count / total:.1%})")
+    for line in facts.remarks:
+        typer.echo(line)
+    for file, sha256 in facts.sha256.items():
+        typer.echo(f"sha256 of {file}: {sha256}")
+    width = max(len(v.name) for v in facts.variables)
+    typer.echo(f"\n{'variable':{max(width, 8)}s} {'observed':>9s} {'least':>11s} {'mean':>11s} {'greatest':>11s}  unit")
+    for v in facts.variables:
+        numbers = " ".join(f"{'':>11s}" if n is None else f"{n:11.5g}" for n in (v.low, v.mean, v.high))
+        typer.echo(f"{v.name:{max(width, 8)}s} {v.observed:9.2%} {numbers}  {v.unit}".rstrip())
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Faults of data and folders become one sentence, warnings a line."""
+    from ..datasets.files import DataCorrupted, DataNotFound
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        except (DataNotFound, DataCorrupted, ImportError) as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another folder, or make room.")
+        except ValueError as error:
+            fail(str(error))
+        finally:
+            for each in caught:
+                typer.echo(f"acenode: {each.message}", err=True)
