@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..series import Series
-from .style import COLOURS, FAINT, INK, TRUTH, figure_style
+from .style import COLOURS, FAINT, INK, SHADE, TRUTH, figure_style
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def forecasts(
                 axis.axis("off")
                 continue
             if split > times[0]:
-                axis.axvspan(split, times[-1], color="#f5f1e6", zorder=0)
+                axis.axvspan(split, times[-1], color=SHADE, zorder=0)
             if truth is not None:
                 axis.plot(times, truth[:, i], color=TRUTH, lw=1.1, ls=(0, (4, 2)), label="truth", zorder=4)
             for k, band in enumerate(bands):
@@ -127,7 +127,7 @@ def error_over_time(edges: np.ndarray, errors: Sequence[tuple[str, np.ndarray]],
         figure, axis = plt.subplots(figsize=(6.6, 2.7))
         middle = (edges[1:] + edges[:-1]) / 2
         if split > edges[0]:
-            axis.axvspan(split, edges[-1], color="#f5f1e6", zorder=0)
+            axis.axvspan(split, edges[-1], color=SHADE, zorder=0)
         for k, (name, error) in enumerate(errors):
             axis.plot(middle, error, "o-", ms=3.5, lw=1.6, color=COLOURS[k], label=name)
         axis.set_xlim(edges[0], edges[-1])

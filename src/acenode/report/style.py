@@ -6,6 +6,21 @@ from typing import Any
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 TRUTH = "#1f2933"
 COLOURS = ("#d1495b", "#2e86ab", "#8f9779", "#edae49", "#66546e", "#3a7d44")
+SHADE = "#f5f1e6"
+
+# What a page that goes dark puts in the place of each: a name, and the dark colour.
+THEME = {
+    INK: ("ink", "#e4e7eb"),
+    FAINT: ("faint", "#8b97a3"),
+    GRID: ("grid", "#323f4b"),
+    SHADE: ("shade", "#2a2a24"),
+    **{
+        light: (f"colour{k}", dark)
+        for k, (light, dark) in enumerate(
+            zip(COLOURS, ("#f2707f", "#58b4db", "#b3bb9c", "#f0bd66", "#ae97ba", "#6cb878"), strict=True)
+        )
+    },
+}
 
 
 @contextmanager
@@ -29,6 +44,7 @@ def figure_style():
         "xtick.color": FAINT,
         "ytick.color": FAINT,
         "legend.frameon": False,
+        "text.color": INK,
         "figure.facecolor": "white",
     }
     with matplotlib.rc_context(settings):
