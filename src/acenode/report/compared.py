@@ -1,0 +1,183 @@
+"""The paper's tables with our runs beside them: which runs stand for which number, which rows are a pair."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ..paper.published import Published, published
+from ..paper.results import Result
+from ..paper.tables import TABLES
+from . import verdict
+
+EPOCHS = {  # as published
+    "mnist": 160,
+    "svhn": 160,
+    "cifar10": 160,
+    "silhouette": 160,
+    "ushcn": 300,
+    "physionet-classification": 30,
+    "physionet-regression": 30,
+    "activity": 70,
+}
+COMPARABLE = "sound"  # the protocol of runs on the paper's data and question
+
+BESIDE = {"physionet-regression": ("mse_per_value",)}
+"""Metrics to show beside the published ones, which are not sound."""
+
+_BASES = {
+    "ACE-ODE-Net": "ODE-Net",
+    "ACE-ODE-Net (as in the text)": "ODE-Net",
+    "ACE-ODE-Net (deep g)": "ODE-Net",
+    "ACE-ODE-Net (Large)": "ODE-Net (width 128)",
+    "ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
+    "ACE-GRU-ODE-Bayes, renewed": "GRU-ODE-Bayes",
+    "FC-ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
+    "ACE-Latent-ODE (ODE Enc.)": "Latent-ODE (ODE Enc.)",
+    "FC-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
+    "Fixed-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
+}
+_VARIANTS = ("", ", label from the end", ", interpolation", ", extrapolation")
+BASES = {(row + variant, base + variant) for row, base in _BASES.items() for variant in _VARIANTS}
+"""Attentive rows, each with the row that it extends."""
+
+_KINDS = (
+    ("ACE-Latent-ODE (ODE Enc.)", "FC-ACE-Latent-ODE"),
+    ("ACE-Latent-ODE (ODE Enc.)", "Fixed-ACE-Latent-ODE"),
+    ("ACE-GRU-ODE-Bayes", "FC-ACE-GRU-ODE-Bayes"),
+)
+ABLATIONS = {
+    "attention-size": {("ACE-ODE-Net (Large)", "ACE-ODE-Net")},
+    "attention-type": {(row + variant, other + variant) for row, other in _KINDS for variant in _VARIANTS},
+}
+"""For the tables that are about the attention itself: rows, each with one that it is to be better than."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One number of a table: the paper's, where it has one, and our runs, where there are any."""
+
+    table: str
+    row: str
+    metric: str
+    ours: tuple[str, str]  # table and row of our runs
+    published: Published | None
+    runs: tuple[Result, ...]
+
+    @property
+    def values(self) -> list[float]:
+        return [r.metrics[self.metric] for r in self.runs]
+
+    @property
+    def gap(self) -> verdict.Gap | None:
+        """Ours minus the paper's number."""
+        if self.published is None or not self.runs:
+            return None
+        return verdict.from_number(self.values, self.published.mean)
+
+    @property
+    def quick(self) -> bool:
+        """Whether any of the runs had a budget smaller than its recipe's."""
+        return any(r.config.get("quick") for r in self.runs)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that were planned: training may stop earlier by itself."""
+        return max(int(str(r.config.get("epochs", r.epochs))) for r in self.runs)
+
+    @property
+    def published_epochs(self) -> int | None:
+        return EPOCHS.get(self.ours[0])
+
+    @property
+    def trained(self) -> bool:
+        """Whether there was anything to train, unlike with the last value carried forward."""
+        return any(r.parameters for r in self.runs)
+
+    @property
+    def short(self) -> bool:
+        """Whether the runs had fewer epochs than the published ones."""
+        return self.trained and (self.quick or self.epochs < (self.published_epochs or 0))
+
+    @property
+    def other_protocol(self) -> str:
+        """Where the runs differ from the paper in data or question: the words for it."""
+        return "; ".join(dict.fromkeys(r.protocol for r in self.runs if r.protocol != COMPARABLE))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row held against another of the same table."""
+
+    one: Compared
+    other: Compared
+
+    @property
+    def gap(self) -> verdict.Gap | None:
+        if not (self.one.runs and self.other.runs):
+            return None
+        values = (verdict.by_seed(each.runs, self.one.metric) for each in (self.one, self.other))
+        return verdict.from_values(*values)
+
+    @property
+    def claimed(self) -> float | None:
+        """The paper's gain; more is better."""
+        one, other = self.one.published, self.other.published
+        return verdict.gain(one.mean - other.mean, self.one.metric) if one and other else None
+
+    @property
+    def effect(self) -> verdict.Effect:
+        return verdict.effect(self.gap, self.one.metric, self.claimed) if self.gap else "cannot tell"
+
+    @property
+    def alike(self) -> bool:
+        """Whether both had the same number of epochs and the same learning rate."""
+        budgets = [{(c.epochs, r.config.get("learning_rate")) for r in c.runs} for c in (self.one, self.other)]
+        return budgets[0] == budgets[1]
+
+
+def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
+    """Every number of the paper, table by table in its order; after each table's own rows those that only we have."""
+    numbers = published()
+    made: dict[str, list[Compared]] = {}
+    for p in numbers:
+        ours = (p.ours_table, p.ours_row)
+        made.setdefault(p.table, []).append(Compared(p.table, p.row, p.metric, ours, p, _runs(results, ours, p.metric)))
+    ranks = {(row.table, row.name): k for rows in TABLES.values() for k, row in enumerate(rows)}
+    for ours in sorted({(r.table, r.row) for r in results}, key=lambda each: (each[0], ranks.get(each, 99), each)):
+        table, row = ours
+        lines = made.setdefault(table, [])
+        asked = dict.fromkeys([*(p.metric for p in numbers if p.ours_table == table), *BESIDE.get(table, ())])
+        had = next(r.metrics for r in results if (r.table, r.row) == ours)
+        for metric in [m for m in asked if m in had] or [*had][:1]:
+            if not any(line.ours == ours and line.metric == metric for line in lines):
+                elsewhere = next((p for p in numbers if (p.ours_table, p.ours_row, p.metric) == (*ours, metric)), None)
+                lines.append(Compared(table, row, metric, ours, elsewhere, _runs(results, ours, metric)))
+    return made
+
+
+def _runs(results: Sequence[Result], ours: tuple[str, str], metric: str) -> tuple[Result, ...]:
+    """The runs of a row: the full ones, or the quick ones where there are no others."""
+    found = [r for r in results if (r.table, r.row) == ours and metric in r.metrics]
+    full = [r for r in found if not r.config.get("quick")]
+    return tuple(sorted(full or found, key=lambda r: r.seed))
+
+
+def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
+    """The rows of a table to be held against each other, as far as one of the two has runs."""
+    wanted = ABLATIONS.get(table, BASES)
+    return [
+        Pair(one, other)
+        for one in lines
+        for other in lines
+        if (one.ours[1], other.ours[1]) in wanted
+        and (one.ours[0], one.metric) == (other.ours[0], other.metric)
+        and (one.runs or other.runs)
+    ]
+
+
+def digits(line: Compared) -> int:
+    """Decimal places with which the paper prints such a number, or else the numbers of such a table."""
+    table = [p for p in published() if p.ours_table == line.ours[0]]
+    such = [p for p in table if p.metric == line.metric] or table
+    numbers = [x for p in such for x in (p.mean, p.sd) if x is not None]
+    return max((-int(Decimal(repr(x)).as_tuple().exponent) for x in numbers), default=4)

@@ -1,0 +1,268 @@
+"""The report on the paper's tables: every number of the paper, ours beside it, verdicts, files and figures."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..paper.results import BrokenResult, Result, load, path_of
+from ..train.checkpoint import write_atomically
+from . import page, verdict, words
+from .compared import ABLATIONS, Compared, Pair, pairs, tables
+from .explanations import EXPLANATIONS
+from .paper_figures import galleries
+
+TITLE = "ACE-NODE: the paper's tables and ours"
+TITLES = {
+    "mnist": ("MNIST", "Handwritten digits: the part of the test images that is classified right."),
+    "svhn": ("SVHN", "House numbers: the part of the test images that is classified right."),
+    "cifar10": ("CIFAR10", "Photographs of ten kinds of things: the part of the test images that is classified right."),
+    "silhouette": ("Silhouette", "How clearly the features of CIFAR10 classifiers fall into clusters."),
+    "ushcn": ("USHCN", "Daily climate, seen sporadically: a forecast of what is seen next."),
+    "physionet-classification": ("PhysioNet mortality", "Who dies in hospital, from 48 hours of intensive care."),
+    "physionet-regression": ("PhysioNet values", "Measurements of intensive care, reconstructed and forecast."),
+    "activity": ("Human Activity", "What a person is doing, at each point of time, from four sensors."),
+    "attention-size": ("Size of attention", "Ablation: the image classifiers with a small and a large attention."),
+    "attention-type": ("Kind of attention", "Ablation: the first attention from a dense layer, fixed, or evolving."),
+}
+READING = (
+    "Ours: mean ± standard deviation over seeds, on test data that were looked at once; validation data chose the "
+    "epoch. Published: as the paper prints it.",
+    "Difference: ours minus published, and in brackets the interval that holds it with 95 % confidence, by Student's t "
+    "over our seeds. The published number is taken as exact. With one seed there is no interval.",
+    "Rows against each other: where both have the same seeds (the same split, or the same fold), the differences are "
+    "taken seed by seed and the interval is theirs (paired); otherwise it is Welch's.",
+    "The attention helps or hurts where the interval leaves out zero. It does not help where the interval holds zero "
+    "and leaves out the paper's gain. There is no telling where it holds both. Each interval is for itself: among "
+    "many, one in twenty errs.",
+    "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
+    "the published one. A quick run, or one with fewer epochs than the paper's, is marked where it stands; "
+    "full runs of a row take the place of quick ones.",
+)
+
+
+TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad"}
+
+
+def file_of(run: Result) -> str:
+    """The file of a run, as seen from the report and from the project."""
+    return _path(Path("results"), run).as_posix()
+
+
+def _path(folder: Path, run: Result) -> Path:
+    return path_of(folder, run.table, run.row, run.seed, quick=bool(run.config.get("quick")))
+
+
+def sections(results: Sequence[Result]) -> list[page.Section]:
+    """The parts of the page: a summary, then every table in the paper's order, run or not."""
+    compared = tables(results)
+    return [_summary(results, compared), *(_section(table, lines) for table, lines in compared.items())]
+
+
+def write(folder: Path, out: Path) -> Path:
+    """Write the report on the results in `folder`, with a copy of each file, into the folder `out`."""
+    results = load(folder)
+    paths = [_path(folder, r) for r in results]
+    for path in paths:
+        if paths.count(path) > 1 or not path.is_file():
+            raise BrokenResult(f"{path}: two result files have this table, row and seed, or one is not in its place.")
+    lead = (
+        f"Attentive co-evolving neural ODEs (KDD 2021), trained again. Made by acenode report from {len(results)} "
+        "result files. Every number of ours opens to the files it comes from; they lie in the folder "
+        "results beside this page."
+    )
+    made = sections(results)
+    for path, run in zip(paths, results, strict=True):
+        write_atomically(out / file_of(run), path.read_bytes())
+    return page.write(out, TITLE, lead, made, contents=True)
+
+
+# --- the summary ------------------------------------------------------------------------------------------------
+
+
+def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> page.Section:
+    rows, columns = [], ["Table", "Rows run", "The attention", "Ours against the paper"]
+    for table, lines in compared.items():
+        title = TITLES.get(table, (table, ""))[0]
+        link = page.Section(title, ()).anchor
+        own = [line for line in lines if line.runs]
+        found = (
+            [_count(lines), _effects(table, lines), _standings(own)]
+            if own
+            else [page.Cell("not run yet", "soft"), "", ""]
+        )
+        rows.append([page.Cell(title, link=f"#{link}"), *found])
+    table = page.Table(columns, rows, stacked=True, words=columns)
+    return page.Section("In short", [attention_sentence(compared)], [table, page.Details("How to read this", READING)])
+
+
+def attention_sentence(compared: dict[str, list[Compared]]) -> str:
+    """Over all tables that are not ablations: how often the attention helps."""
+    held = [p for table, lines in compared.items() if table not in ABLATIONS for p in pairs(table, lines) if p.gap]
+    if not held:
+        return "No attentive model has been run beside the model it extends."
+    count = Counter(p.effect for p in held)
+    parts = [f"{e} in {count[e] or 'none'}" for e in ("helps", "does not help", "hurts")]
+    told = f"in {count['cannot tell']} the runs cannot tell" if count["cannot tell"] else "the runs tell in all of them"
+    times = f"{len(held)} comparison{'s' if len(held) > 1 else ''}"
+    return f"In {times} with the same model without it, the attention {words.listed(parts)}; {told}."
+
+
+def _count(lines: Sequence[Compared]) -> str:
+    """How many of the paper's rows were run, and how many others."""
+    theirs = {line.row for line in lines if line.published}
+    run = {line.row for line in lines if line.runs}
+    more = f", {len(run - theirs)} not in the paper" if run - theirs else ""
+    return f"{len(run & theirs)} of {len(theirs)}{more}"
+
+
+def _effects(table: str, lines: Sequence[Compared]) -> page.Cell:
+    held = pairs(table, lines)
+    if not held:
+        return page.Cell("")
+    count = Counter(p.effect for p in held)
+    tone = "good" if count["helps"] == len(held) else "bad" if count["hurts"] == len(held) else ""
+    return page.Cell(", ".join(e if n == len(held) else f"{e} ({n})" for e, n in count.items()), tone)
+
+
+def _standings(lines: Sequence[Compared]) -> page.Cell:
+    gaps = [(line.gap, line.metric) for line in lines if line.gap and not line.other_protocol]
+    count = Counter(verdict.standing(gap, metric) for gap, metric in gaps)
+    said = {"better": "better", "worse": "worse", "level": "no difference seen", "unknown": "no interval"}
+    marks = [words.budget(line) for line in lines if line.short][:1]
+    if any(line.other_protocol for line in lines):
+        marks.append("not the paper's setting")
+    return page.Cell("; ".join([", ".join(f"{n} {said[s]}" for s, n in count.items()), *marks]).strip("; "))
+
+
+# --- one table --------------------------------------------------------------------------------------------------
+
+
+def _section(table: str, lines: Sequence[Compared]) -> page.Section:
+    title, what = TITLES.get(table, (table, ""))
+    metrics = list(dict.fromkeys(line.metric for line in lines))
+    asked = "; ".join(f"{words.metric(m)}: {words.direction(m)}" for m in metrics)
+    said = [f"{what} {asked[0].upper()}{asked[1:]}.".strip()]
+    if not any(line.runs for line in lines):
+        said.append("Not run yet: the published numbers alone.")
+    content = [_numbers(lines), *_pairs(table, lines), *_explained(table, lines), *galleries(table, lines, file_of)]
+    return page.Section(title, said, content)
+
+
+def _numbers(lines: Sequence[Compared]) -> page.Table:
+    several = len({line.metric for line in lines}) > 1
+    columns = ["Row", *(["Metric"] if several else []), "Published"]
+    if not any(line.runs for line in lines):
+        alone = [[c.row, *([words.metric(c.metric)] if several else []), words.published(c)] for c in lines]
+        return page.Table(columns, alone)
+    columns += ["Ours", "Difference [95 %]", "Verdict"]
+    rows, below = [], {}
+    for k, line in enumerate(lines):
+        soft = "" if line.runs else "soft"
+        metric = [words.metric(line.metric)] if several else []
+        cells = [
+            words.published(line),
+            page.Cell(words.ours(line), soft),
+            words.difference(line.gap, words.places(line)),
+        ]
+        rows.append([line.row, *metric, *cells, page.Cell(words.against_paper(line), tone(line))])
+        if line.runs:
+            below[k] = _runs(line)
+    return page.Table(columns, rows, below=below, stacked=True, words=["Metric"])
+
+
+def tone(line: Compared) -> page.Tone:
+    """A verdict has a colour where the runs had the paper's budget and setting."""
+    if line.gap is None:
+        return "soft"
+    if line.short or line.other_protocol:
+        return ""
+    return TONES.get(verdict.standing(line.gap, line.metric), "")
+
+
+def _runs(line: Compared) -> page.Details:
+    runs, p = line.runs, line.published
+    devices, protocols = (list(dict.fromkeys(each)) for each in ((r.device for r in runs), (r.protocol for r in runs)))
+    weights = f"{words.span([r.parameters for r in runs], ',')} weights"
+    seconds = f"{words.span([r.seconds for r in runs], ',.0f')} s on {words.listed(devices)}"
+    parts = [
+        *(["quick run"] if line.quick else []),
+        f"{len(runs)} seed{'s' if len(runs) > 1 else ''}",
+        words.budget(line),
+        *([weights + (f" (published: {p.parameters})" if p and p.parameters else ""), seconds] if line.trained else []),
+        f"protocol: {words.listed(protocols)}",
+    ]
+    columns = ["Seed", words.metric(line.metric), "Best epoch", "Seconds", "File"]
+    rows = [
+        [str(r.seed), words.number(value, words.places(line)), str(r.best_epoch), f"{r.seconds:,.0f}", _link(r)]
+        for r, value in zip(runs, line.values, strict=True)
+    ]
+    settings = dict.fromkeys(", ".join(f"{k} {v}" for k, v in sorted(r.config.items())) for r in runs)
+    notes = dict.fromkeys(note for r in runs for note in r.notes)
+    said = [*(f"Settings: {each}." for each in settings if each), *notes]
+    return page.Details(" · ".join(parts), said, page.Table(columns, rows, stacked=True))
+
+
+def _link(run: Result) -> page.Cell:
+    return page.Cell(file_of(run), link=file_of(run))
+
+
+def _pairs(table: str, lines: Sequence[Compared]) -> list[page.Table]:
+    held = pairs(table, lines)
+    if not held:
+        return []
+    several = len({pair.one.metric for pair in held}) > 1
+    columns = [
+        "Row",
+        "Against",
+        *(["Metric"] if several else []),
+        "Published difference",
+        "Our difference [95 %]",
+        "Verdict",
+    ]
+    rows, below = [], {}
+    for k, pair in enumerate(held):
+        metric = [words.metric(pair.one.metric)] if several else []
+        said = page.Cell(words.pair(pair), TONES.get(pair.effect, ""))
+        rows.append([pair.one.row, pair.other.row, *metric, words.claimed(pair), words.gap_of_pair(pair), said])
+        if pair.gap:
+            below[k] = _seeds(pair, pair.gap)
+    caption = words.QUESTIONS.get(table, words.ATTENTION)
+    return [page.Table(columns, rows, caption=caption, below=below, stacked=True, words=["Against", "Metric"])]
+
+
+def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
+    count, metric = words.places(pair.one), pair.one.metric
+    rows = [
+        [str(r.seed), each.row, words.number(r.metrics[metric], count), _link(r)]
+        for each in (pair.one, pair.other)
+        for r in each.runs
+    ]
+    rows.sort(key=lambda row: int(row[0]))
+    return page.Details(
+        words.seeds(gap),
+        (),
+        page.Table(["Seed", "Row", words.metric(metric), "File"], rows, stacked=True, words=["Row"]),
+    )
+
+
+def disagreements(lines: Sequence[Compared]) -> list[str]:
+    """Which rows are not as published, in sentences; and that their budget was not the paper's, where it was not."""
+    said = []
+    for side in ("worse", "better"):
+        rows = [c.row for c in lines if c.gap and not c.other_protocol and verdict.standing(c.gap, c.metric) == side]
+        if rows:
+            said.append(f"{side.capitalize()} than published: {words.listed(list(dict.fromkeys(rows)))}.")
+    short = list(dict.fromkeys(words.budget(line) for line in lines if line.short))
+    if short:
+        said.append(
+            f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance "
+            "to the paper says little about the method."
+        )
+    return said
+
+
+def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
+    apart, known = disagreements(lines), EXPLANATIONS.get(table, ())
+    if apart:
+        return [page.Bullets("Where ours and the paper's differ, and what may explain it", [*apart, *known])]
+    return [page.Bullets("What to know about the published numbers", known)] if known else []

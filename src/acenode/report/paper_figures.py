@@ -1,0 +1,112 @@
+"""Which figures a table of the paper gets: those that its runs have something for."""
+
+from collections.abc import Callable, Sequence
+
+from ..paper.results import Result, slug
+from ..paper.row import Row
+from ..paper.tables import TABLES
+from . import paper_plots, words
+from .compared import ABLATIONS, Compared
+from .page import Gallery, Picture, picture
+
+_MONITORS = {
+    (row.table, row.name): row.task.monitor for rows in TABLES.values() for row in rows if isinstance(row, Row)
+}
+_ALL_FILES = "From every result file of the table above; the band is the range over seeds."
+
+
+def galleries(table: str, lines: Sequence[Compared], file_of: Callable[[Result], str]) -> list[Gallery]:
+    """The pictures of one table; `file_of` names the file of a run."""
+    if table in ABLATIONS:
+        made = _ablation(table, lines)
+    else:
+        runs = {line.row: line.runs for line in lines if line.runs}
+        made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *_single_runs(table, runs, file_of)]
+    return [Gallery(made)] if made else []
+
+
+Runs = dict[str, tuple[Result, ...]]
+
+
+def _by_epoch(table: str, lines: Sequence[Compared], runs: Runs) -> list[Picture]:
+    metric = _monitor(lines, runs)
+    kinds = [
+        (f"validation_{metric}", "learning", f"validation {words.metric(metric)}", f"{words.direction(metric)}"),
+        ("nfe", "calls-forward", "calls of f, forward", "for each sample, mean over the epoch"),
+        ("nfe_backward", "calls-backward", "calls of f, backward", "for each sample, mean over the epoch"),
+    ]
+    made = []
+    for key, name, what, more in kinds:
+        found = {row: [r.history[key] for r in own if any(r.history.get(key, ()))] for row, own in runs.items()}
+        if any(found.values()):
+            caption = f"{what[0].upper()}{what[1:]} by epoch ({more}). {_ALL_FILES}"
+            figure = paper_plots.by_epoch(found, what)
+            made.append(picture(f"{table}-{name}", figure, f"{what} by epoch", caption))
+    return made
+
+
+def _monitor(lines: Sequence[Compared], runs: Runs) -> str:
+    """The metric that chose the best epoch."""
+    known = [_MONITORS.get((r.table, r.row)) for own in runs.values() for r in own]
+    candidates = [*filter(None, known), *(line.metric for line in lines)]
+    had = {key for own in runs.values() for r in own for key in r.history}
+    return next((m for m in candidates if f"validation_{m}" in had), candidates[0])
+
+
+def _having(runs: Runs, kind: str) -> dict[str, list]:
+    return {row: [r.figures[kind] for r in own if kind in r.figures] for row, own in runs.items()}
+
+
+def _over_time(table: str, runs: Runs) -> list[Picture]:
+    made = []
+    errors = _having(runs, "error_over_time")
+    if any(errors.values()):
+        unit = next((each["unit"] for seeds in errors.values() for each in seeds if "unit" in each), "")
+        figure = paper_plots.error_over_time(errors, f"time ({unit})" if unit else "time")
+        caption = f"Squared error over time, in bins. {_ALL_FILES}"
+        made.append(picture(f"{table}-error", figure, "Squared error over time", caption))
+    attention = _having(runs, "attention")
+    if any(attention.values()):
+        size = next(len(each["matrices"][0]) for seeds in attention.values() for each in seeds)
+        caption = (
+            "How widely the attention is spread, over time: one line a run. On the dashed line everything attends to "
+            "everything alike, and the attention tells nothing."
+        )
+        figure = paper_plots.attention_entropy(attention, size)
+        made.append(picture(f"{table}-entropy", figure, "Entropy of the attention over time", caption))
+    return made
+
+
+def _single_runs(table: str, runs: Runs, file_of: Callable[[Result], str]) -> list[Picture]:
+    """Pictures of one run each: the first seed that has them."""
+    kinds = {
+        "attention": (paper_plots.attention_matrices, "who (row) attends to whom (column), mean over samples"),
+        "attention_maps": (paper_plots.attention_maps, "the attention to each place, a sample each row"),
+        "embedding": (paper_plots.embedding, "test features in the plane (t-SNE), coloured by class"),
+    }
+    made = []
+    for kind, (draw, says) in kinds.items():
+        for row, own in runs.items():
+            run = next((r for r in own if kind in r.figures), None)
+            if run is not None:
+                name = f"{table}-{slug(kind)}-{slug(row)}"
+                caption = f"{row}: {says}. From {file_of(run)}"
+                made.append(picture(name, draw(run.figures[kind]), f"{row}: {says}", caption))
+    return made
+
+
+def _ablation(table: str, lines: Sequence[Compared]) -> list[Picture]:
+    made = []
+    for ours, metric in dict.fromkeys((line.ours[0], line.metric) for line in lines):
+        own = [line for line in lines if (line.ours[0], line.metric) == (ours, metric)]
+        if not any(line.runs for line in own):
+            continue
+        points = [(_short(line.row), line.published.mean if line.published else None, line.values) for line in own]
+        what = f"{ours}: {words.metric(metric)}"
+        caption = f"{what} ({words.direction(metric)}), published beside ours. From the files of the table above."
+        made.append(picture(f"{table}-{ours}", paper_plots.ablation(points, words.metric(metric)), what, caption))
+    return made
+
+
+def _short(row: str) -> str:
+    return row.split(", ")[0].removeprefix("ACE-ODE-Net ").strip("()")

@@ -1,0 +1,193 @@
+"""Figures of the paper's tables, drawn from result files. Every function returns a matplotlib figure.
+
+Narrow ones, with letters that can be read on a phone. `Runs` holds, by row, one entry for each seed; a row without any
+is not drawn, but keeps its colour for itself.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .image_plots import CLASS_COLOURS
+from .style import COLOURS, FAINT, figure_style
+
+Runs = Mapping[str, Sequence[Any]]
+WIDTH = 4.8
+AT_MOST = 6  # matrices or maps beside each other
+
+
+def _looks(k: int) -> dict[str, Any]:
+    """Colour and dashes of the k-th row: after the colours are used up, they come again dashed."""
+    dashes = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
+    return {"color": COLOURS[k % len(COLOURS)], "ls": dashes[k // len(COLOURS) % len(dashes)]}
+
+
+def _legend(figure) -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    longest = max(map(len, labels), default=0)
+    columns = 1 if longest > 31 else 3 if longest < 18 else 2
+    figure.legend(handles, labels, loc="outside lower left", ncol=columns, fontsize=8)
+
+
+def by_epoch(runs: Runs, ylabel: str):
+    """A quantity by epoch: for each row the mean over seeds and, as a band, their range."""
+    with figure_style():
+        import matplotlib.pyplot as plt
+        from matplotlib.ticker import MaxNLocator
+
+        figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        for k, (row, seeds) in enumerate(runs.items()):
+            if not seeds:
+                continue
+            values = np.full((len(seeds), max(map(len, seeds))), np.nan)
+            for one, each in zip(values, seeds, strict=True):
+                one[: len(each)] = each
+            known = np.isfinite(values).any(axis=0)
+            epochs, values = 1 + np.flatnonzero(known), values[:, known]
+            look = _looks(k)
+            axis.fill_between(epochs, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.16, lw=0)
+            axis.plot(epochs, np.nanmean(values, 0), lw=1.5, label=row, **look)
+        axis.set_xlabel("epoch")
+        axis.set_ylabel(ylabel)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _legend(figure)
+        return figure
+
+
+def error_over_time(runs: Runs, xlabel: str):
+    """Squared error in bins of time, from `error_over_time` of each run: the mean over seeds and their range."""
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        for k, (row, seeds) in enumerate(runs.items()):
+            if not seeds:
+                continue
+            look = _looks(k)
+            times = sorted({t for each in seeds for t in each["time"]})
+            found = [
+                [m for each in seeds for x, m in zip(each["time"], each["mse"], strict=True) if x == t] for t in times
+            ]
+            low, high, mean = ([reduce(errors) for errors in found] for reduce in (min, max, np.mean))
+            axis.fill_between(times, low, high, color=look["color"], alpha=0.16, lw=0)
+            axis.plot(times, mean, "o", ms=3, lw=1.5, label=row, **look)
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel(xlabel)
+        axis.set_ylabel("squared error")
+        _legend(figure)
+        return figure
+
+
+def ablation(points: Sequence[tuple[str, float | None, Sequence[float]]], ylabel: str):
+    """Published numbers (hollow) beside ours (a dot each seed, a bar for their mean); `points`: (name, theirs, ours).
+
+    Points, not columns: columns have to start at zero, where such differences cannot be seen.
+    """
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        figure, axis = plt.subplots(figsize=(WIDTH, 2.8), layout="constrained")
+        for k, (_, theirs, ours) in enumerate(points):
+            if theirs is not None:
+                axis.plot([k - 0.1], [theirs], "D", ms=6, mfc="none", color=FAINT, mew=1.5, label="published")
+            if ours:
+                axis.plot([k + 0.1] * len(ours), ours, "o", ms=4, lw=0, alpha=0.7, color=COLOURS[0], label="ours")
+                axis.plot([k, k + 0.2], [np.mean(ours)] * 2, color=COLOURS[0], lw=2, label="mean of ours")
+        axis.set_xlim(-0.5, len(points) - 0.5)
+        axis.set_xticks(range(len(points)), [name for name, _, _ in points])
+        axis.grid(axis="x", visible=False)
+        axis.margins(y=0.15)
+        axis.set_ylabel(ylabel)
+        handles = dict(reversed([*zip(*reversed(axis.get_legend_handles_labels()), strict=True)]))
+        figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncol=3, fontsize=8)
+        return figure
+
+
+def attention_matrices(attention: Mapping[str, Any]):
+    """The attention of one run at some moments; row: who attends, column: to whom."""
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        times, matrices = np.asarray(attention["times"]), np.asarray(attention["matrices"], float)
+        some = _some(len(times))
+        columns = min(3, len(some))
+        rows = math.ceil(len(some) / columns)
+        size = (WIDTH, WIDTH / 3 * rows + 0.2)
+        figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+        drawn = None
+        for axis in axes.flat[len(some) :]:
+            axis.axis("off")
+        for axis, k in zip(axes.flat, some, strict=False):
+            drawn = axis.imshow(matrices[k], "magma_r", vmin=0, vmax=float(matrices.max()))
+            axis.set_title(f"t = {times[k]:.3g}")
+            axis.set(xticks=[], yticks=[])
+            axis.grid(False)
+        assert drawn is not None
+        figure.colorbar(drawn, ax=axes, fraction=0.04, pad=0.02, label="weight")
+        return figure
+
+
+def attention_entropy(runs: Runs, size: int):
+    """The entropy of an attention among `size` over time, one line a run; dashed: that of attention to all alike."""
+    even = math.log(size)
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        for k, (row, seeds) in enumerate(runs.items()):
+            for i, each in enumerate(seeds):
+                axis.plot(each["times"], each["entropy"], lw=1.3, label="" if i else row, **_looks(k))
+        axis.axhline(even, color=FAINT, lw=1.2, ls=(0, (4, 2)), label="attention to all alike")
+        axis.set_ylim(0, 1.08 * even)
+        axis.set_xlabel("time")
+        axis.set_ylabel("entropy (nats)")
+        _legend(figure)
+        return figure
+
+
+def attention_maps(attention: Mapping[str, Any]):
+    """The elementwise attention of one run, mean over channels: a sample each row, a moment each column."""
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        maps, times = np.asarray(attention["maps"], float)[:AT_MOST], np.asarray(attention["times"])
+        some = _some(len(times))
+        size = (WIDTH, 0.3 + 0.85 * WIDTH / len(some) * len(maps))
+        figure, axes = plt.subplots(len(maps), len(some), figsize=size, squeeze=False, layout="constrained")
+        drawn = None
+        for row, sample in zip(axes, maps, strict=True):
+            for axis, k in zip(row, some, strict=True):
+                drawn = axis.imshow(sample[k], "viridis", vmin=float(maps.min()), vmax=float(maps.max()))
+                axis.set(xticks=[], yticks=[])
+                axis.grid(False)
+                axis.spines[:].set_visible(False)
+                if row is axes[0]:
+                    axis.set_title(f"t = {times[k]:.2g}", loc="center", fontsize=8)
+        assert drawn is not None
+        figure.colorbar(drawn, ax=axes, fraction=0.04, pad=0.02, label="attention")
+        return figure
+
+
+def embedding(points: Mapping[str, Any]):
+    """Features of one run in the plane, coloured by class."""
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        figure, axis = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")
+        x, y, label = (np.asarray(points[name]) for name in ("x", "y", "label"))
+        for k, word in enumerate(np.unique(label)):
+            own = label == word
+            colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
+            axis.scatter(x[own], y[own], s=6, lw=0, alpha=0.8, color=colour, label=str(word), rasterized=True)
+        axis.set_aspect("equal", adjustable="datalim")
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+        figure.legend(loc="outside right center", markerscale=2.5, fontsize=8)
+        return figure
+
+
+def _some(count: int) -> np.ndarray:
+    """At most six of `count` moments, evenly spread, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, AT_MOST)).round().astype(int))

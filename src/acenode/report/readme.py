@@ -1,0 +1,96 @@
+"""The part of README that is made from the result files."""
+
+import textwrap
+from collections.abc import Sequence
+
+from ..paper.results import Result
+from . import words
+from .compared import ABLATIONS, Compared, Pair, pairs, tables
+from .explanations import EXPLANATIONS
+from .paper import TITLES, attention_sentence, disagreements
+
+BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
+END = "<!-- /results -->"
+
+
+class NoMarkers(ValueError):
+    """A text that does not say where the results go."""
+
+
+def with_results(text: str, results: Sequence[Result]) -> str:
+    """A text with the part between the two markers made anew."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
+        raise NoMarkers(f"needs the lines {BEGIN} and {END}, once each and in this order")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{summary(results)}\n{END}{rest.split(END)[1]}"
+
+
+def summary(results: Sequence[Result]) -> str:
+    """Markdown: what was found, and each table that has runs of its own or, as an ablation, something to compare."""
+    compared = tables(results)
+    run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
+    missing = [TITLES.get(table, (table,))[0] for table in compared if table not in run]
+    lead = (
+        f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data looked at once; "
+        "in brackets is the interval that holds a difference with 95 % confidence. `acenode report` makes a page of "
+        "all of it, with figures, and every number with its files."
+    )
+    if missing:
+        lead += f" Nothing to compare yet: {words.listed(missing)}."
+    told: set[str] = set()
+    return "\n".join([_wrapped(lead), "", *(_table(table, lines, told) for table, lines in run.items())])
+
+
+def _worth(table: str, lines: Sequence[Compared]) -> bool:
+    if table in ABLATIONS:
+        return any(pair.gap for pair in pairs(table, lines))
+    return any(line.runs for line in lines)
+
+
+def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
+    """One table; `told` are the explanations that stand above already."""
+    own = [line for line in lines if line.runs]
+    several = len({line.metric for line in own}) > 1
+    rows = [["row", *(["metric"] if several else []), "published", "ours", "seeds x epochs", "difference", "verdict"]]
+    rows.append(["---"] * len(rows[0]))
+    for line in own:
+        metric = [words.metric(line.metric)] if several else []
+        gap = words.difference(line.gap, words.places(line))
+        rows.append(
+            [line.row, *metric, words.published(line), words.ours(line), _size(line), gap, words.standing(line)]
+        )
+    folders = words.listed([f"[`results/{name}`](results/{name})" for name in dict.fromkeys(c.ours[0] for c in own)])
+    made = [f"### {TITLES.get(table, (table,))[0]}", "", f"Files: {folders}.", ""]
+    made += ["| " + " | ".join(each.replace("|", "\\|") for each in row) + " |" for row in rows]
+    said = _said(table, lines, told)
+    return "\n".join([*made, *([""] if said else []), *(_wrapped(f"- {each}", "  ") for each in said), ""])
+
+
+def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
+    """The verdicts of the pairs; where ours is not the paper's number, and what may explain it."""
+    said = [_verdict(pair) for pair in pairs(table, lines) if pair.gap]
+    protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
+    said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
+    apart = disagreements(lines)
+    if any(line.gap and not line.short for line in lines):
+        apart += [each for each in EXPLANATIONS.get(table, ()) if each not in told]
+        told.update(apart)
+    return said + apart
+
+
+def _verdict(pair: Pair) -> str:
+    claimed = f" (published {words.claimed(pair)})" if pair.claimed is not None else ""
+    found = f"{words.gap_of_pair(pair)}, {words.seeds(pair.gap)}{claimed}" if pair.gap else ""
+    why = words.reason(pair)
+    what = f"{pair.one.row} against {pair.other.row}, {words.metric(pair.one.metric)}"
+    return f"{what}: **{pair.effect}**, {found}" + (f"; {why}." if why else ".")
+
+
+def _size(line: Compared) -> str:
+    if not line.trained:
+        return f"{len(line.runs)}, not trained"
+    return f"{len(line.runs)} x {words.budget(line).removesuffix(' epochs')}" + (", quick" if line.quick else "")
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,147 @@
+"""Numbers and verdicts in words, the same on the page and in README."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import verdict
+from .compared import Compared, Pair, digits
+
+METRICS = {
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "silhouette": "silhouette",
+    "mse": "MSE",
+    "negll": "NegLL",
+    "mse_per_value": "MSE per value",
+}
+
+QUESTIONS = {
+    "attention-size": "Does a larger attention help?",
+    "attention-type": "Does it help that the attention evolves?",
+}
+ATTENTION = "Does the attention help?"
+
+
+def metric(name: str) -> str:
+    return METRICS.get(name, name)
+
+
+def direction(name: str) -> str:
+    return "higher is better" if name in verdict.HIGHER_IS_BETTER else "lower is better"
+
+
+def number(value: float, places: int, sign: bool = False) -> str:
+    """A number with a true minus."""
+    text = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
+    zero = "0" if places == 0 else "0." + "0" * places
+    return zero if text in (f"-{zero}", f"+{zero}") else text.replace("-", "\N{MINUS SIGN}")
+
+
+def places(line: Compared) -> int:
+    """Decimal places of our own numbers: no fewer than four, no fewer than the paper's."""
+    return max(4, digits(line))
+
+
+def published(line: Compared) -> str:
+    p = line.published
+    if p is None:
+        return "\N{EM DASH}"
+    count = digits(line)
+    return number(p.mean, count) + (f" ± {number(p.sd, count)}" if p.sd is not None else "")
+
+
+def ours(line: Compared) -> str:
+    if not line.runs:
+        return "not run yet"
+    values, count = np.array(line.values), places(line)
+    spread = f" ± {number(float(values.std(ddof=1)), count)}" if len(values) > 1 else ""
+    return number(float(values.mean()), count) + spread
+
+
+def difference(gap: verdict.Gap | None, count: int) -> str:
+    """A difference and its interval."""
+    if gap is None:
+        return ""
+    middle = number(gap.difference, count, sign=True)
+    if gap.low is None or gap.high is None:
+        return middle
+    return f"{middle} [{number(gap.low, count, sign=True)}, {number(gap.high, count, sign=True)}]"
+
+
+def budget(line: Compared) -> str:
+    """Epochs against the published ones."""
+    if not line.trained:
+        return "not trained"
+    of = line.published_epochs
+    return f"{line.epochs} of {of} epochs" if of and line.epochs < of else f"{line.epochs} epochs"
+
+
+def standing(line: Compared) -> str:
+    """Our runs against the paper's number, in two or three words."""
+    gap = line.gap
+    if gap is None:
+        return "not in the paper" if line.runs else ""
+    if gap.low is None:
+        return "one seed: no interval" if math.isfinite(gap.difference) else "a run without a finite number"
+    said = {"better": "better than published", "worse": "worse than published"}
+    return said.get(verdict.standing(gap, line.metric), "no difference seen")
+
+
+def against_paper(line: Compared) -> str:
+    """The same, with what makes the two hard to compare."""
+    marks = ["quick run"] if line.quick else []
+    marks += [f"after {budget(line)}"] if line.short else []
+    marks += [f"not the paper's setting: {line.other_protocol}"] if line.other_protocol and line.gap else []
+    return ", ".join([standing(line), *marks])
+
+
+def pair(each: Pair) -> str:
+    """A verdict on one row against another, in a few words."""
+    return ": ".join(filter(None, (each.effect, reason(each))))
+
+
+def reason(each: Pair) -> str:
+    """What to know about such a verdict besides its numbers."""
+    gap = each.gap
+    if gap is None:
+        return f"{(each.other if each.one.runs else each.one).row} has not been run"
+    said = []
+    if gap.low is None:
+        said.append("one seed has no interval" if math.isfinite(gap.difference) else "a run without a finite number")
+    elif each.effect == "does not help":
+        said.append("no difference seen, and a gain as large as the paper's is ruled out")
+    elif each.effect == "cannot tell":
+        said.append("the interval holds zero" + (" and the paper's gain" if each.claimed is not None else ""))
+    if not each.alike:
+        said.append("not the same budget")
+    elif each.one.short:
+        said.append(("quick runs, " if each.one.quick else "") + f"after {budget(each.one)}")
+    return "; ".join(said)
+
+
+def seeds(gap: verdict.Gap) -> str:
+    return f"{'paired over' if gap.paired else 'not paired,'} {gap.seeds} seed{'s' if gap.seeds > 1 else ''}"
+
+
+def gap_of_pair(each: Pair) -> str:
+    return difference(each.gap, places(each.one))
+
+
+def claimed(each: Pair) -> str:
+    """The paper's difference between the two rows."""
+    if each.claimed is None:
+        return ""
+    return number(verdict.gain(each.claimed, each.one.metric), digits(each.one), sign=True)
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def span(values: Sequence[float], style: str) -> str:
+    """One value, or the least and the greatest."""
+    low, high = (format(reduce(values), style) for reduce in (min, max))
+    return low if low == high else f"{low} to {high}"
