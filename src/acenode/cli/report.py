@@ -32,7 +32,7 @@ def report(
                 f"no result files in {results}. Make some with acenode reproduce, or name their folder with --results."
             )
         text = with_results(readme.read_text(encoding="utf-8"), found) if readme else ""
-        page = write(results, out)
+        page = write(found, results, out)
     except BrokenResult as error:
         fail(str(error))
     except NoMarkers as error:

@@ -65,7 +65,7 @@ class Compared:
 
     @property
     def values(self) -> list[float]:
-        return [r.metrics[self.metric] for r in self.runs]
+        return [float(r.metrics[self.metric]) for r in self.runs]
 
     @property
     def gap(self) -> verdict.Gap | None:

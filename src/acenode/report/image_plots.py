@@ -18,9 +18,8 @@ from ..tasks import Pictures
 from ..train import take
 from ..train.checkpoint import write_atomically
 from .page import Picture, picture
-from .style import COLOURS, FAINT, figure_style
+from .style import CLASS_COLOURS, COLOURS, FAINT, figure_style
 
-CLASS_COLOURS = (*COLOURS, "#5bc0be", "#b5651d", "#e39ec1", "#15616d")
 TIMES = tuple(np.linspace(0.0, 1.0, 6).round(2).tolist())
 ATTENDED, SHOWN, CHANNELS = 500, 6, 6  # images that figures are averaged over, images and channels that are drawn
 

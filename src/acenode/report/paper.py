@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..paper.results import BrokenResult, Result, load, path_of
+from ..paper.results import BrokenResult, Result, path_of
 from ..train.checkpoint import write_atomically
 from . import page, verdict, words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
@@ -40,6 +40,7 @@ READING = (
 )
 
 
+INTERVAL = "[95\N{NO-BREAK SPACE}%]"
 TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad"}
 
 
@@ -58,9 +59,8 @@ def sections(results: Sequence[Result]) -> list[page.Section]:
     return [_summary(results, compared), *(_section(table, lines) for table, lines in compared.items())]
 
 
-def write(folder: Path, out: Path) -> Path:
-    """Write the report on the results in `folder`, with a copy of each file, into the folder `out`."""
-    results = load(folder)
+def write(results: Sequence[Result], folder: Path, out: Path) -> Path:
+    """Write the report on the results that lie in `folder`, with a copy of each file, into the folder `out`."""
     paths = [_path(folder, r) for r in results]
     for path in paths:
         if paths.count(path) > 1 or not path.is_file():
@@ -128,7 +128,7 @@ def _standings(lines: Sequence[Compared]) -> page.Cell:
     gaps = [(line.gap, line.metric) for line in lines if line.gap and not line.other_protocol]
     count = Counter(verdict.standing(gap, metric) for gap, metric in gaps)
     said = {"better": "better", "worse": "worse", "level": "no difference seen", "unknown": "no interval"}
-    marks = [words.budget(line) for line in lines if line.short][:1]
+    marks = [words.less(line) for line in lines if line.short][:1]
     if any(line.other_protocol for line in lines):
         marks.append("not the paper's setting")
     return page.Cell("; ".join([", ".join(f"{n} {said[s]}" for s, n in count.items()), *marks]).strip("; "))
@@ -154,7 +154,7 @@ def _numbers(lines: Sequence[Compared]) -> page.Table:
     if not any(line.runs for line in lines):
         alone = [[c.row, *([words.metric(c.metric)] if several else []), words.published(c)] for c in lines]
         return page.Table(columns, alone)
-    columns += ["Ours", "Difference [95 %]", "Verdict"]
+    columns += ["Ours", f"Difference {INTERVAL}", "Verdict"]
     rows, below = [], {}
     for k, line in enumerate(lines):
         soft = "" if line.runs else "soft"
@@ -216,7 +216,7 @@ def _pairs(table: str, lines: Sequence[Compared]) -> list[page.Table]:
         "Against",
         *(["Metric"] if several else []),
         "Published difference",
-        "Our difference [95 %]",
+        f"Our difference {INTERVAL}",
         "Verdict",
     ]
     rows, below = [], {}
@@ -246,23 +246,30 @@ def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
 
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
-    """Which rows are not as published, in sentences; and that their budget was not the paper's, where it was not."""
+    """Which rows are not as published, in sentences."""
     said = []
     for side in ("worse", "better"):
         rows = [c.row for c in lines if c.gap and not c.other_protocol and verdict.standing(c.gap, c.metric) == side]
         if rows:
             said.append(f"{side.capitalize()} than published: {words.listed(list(dict.fromkeys(rows)))}.")
-    short = list(dict.fromkeys(words.budget(line) for line in lines if line.short))
-    if short:
-        said.append(
-            f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance "
-            "to the paper says little about the method."
-        )
     return said
 
 
+def budgets(lines: Sequence[Compared]) -> list[str]:
+    """That runs had less than the paper's budget, where they had."""
+    short = list(dict.fromkeys(words.budget(line) for line in lines if line.short))
+    if not short:
+        return []
+    return [
+        f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance to "
+        "the paper says little about the method."
+    ]
+
+
 def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
-    apart, known = disagreements(lines), EXPLANATIONS.get(table, ())
-    if apart:
-        return [page.Bullets("Where ours and the paper's differ, and what may explain it", [*apart, *known])]
-    return [page.Bullets("What to know about the published numbers", known)] if known else []
+    apart = disagreements(lines)
+    said = [*apart, *budgets(lines), *EXPLANATIONS.get(table, ())]
+    title = (
+        "Where ours and the paper's differ, and what may explain it" if apart else "What to know about these numbers"
+    )
+    return [page.Bullets(title, said)] if said else []

@@ -20,7 +20,8 @@ def galleries(table: str, lines: Sequence[Compared], file_of: Callable[[Result],
     if table in ABLATIONS:
         made = _ablation(table, lines)
     else:
-        runs = {line.row: line.runs for line in lines if line.runs}
+        # Attentive rows first: they have the clearest colours.
+        runs = {c.row: c.runs for c in sorted(lines, key=lambda c: "ACE" not in c.row) if c.runs and c.trained}
         made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *_single_runs(table, runs, file_of)]
     return [Gallery(made)] if made else []
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .image_plots import CLASS_COLOURS
-from .style import COLOURS, FAINT, figure_style
+from .style import CLASS_COLOURS, COLOURS, FAINT, figure_style
 
 Runs = Mapping[str, Sequence[Any]]
 WIDTH = 4.8
@@ -21,7 +20,8 @@ AT_MOST = 6  # matrices or maps beside each other
 def _looks(k: int) -> dict[str, Any]:
     """Colour and dashes of the k-th row: after the colours are used up, they come again dashed."""
     dashes = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
-    return {"color": COLOURS[k % len(COLOURS)], "ls": dashes[k // len(COLOURS) % len(dashes)]}
+    again, colour = divmod(k, len(CLASS_COLOURS))
+    return {"color": CLASS_COLOURS[colour], "ls": dashes[again % len(dashes)]}
 
 
 def _legend(figure) -> None:
@@ -157,13 +157,13 @@ def attention_maps(attention: Mapping[str, Any]):
         size = (WIDTH, 0.3 + 0.85 * WIDTH / len(some) * len(maps))
         figure, axes = plt.subplots(len(maps), len(some), figsize=size, squeeze=False, layout="constrained")
         drawn = None
-        for row, sample in zip(axes, maps, strict=True):
+        for r, (row, sample) in enumerate(zip(axes, maps, strict=True)):
             for axis, k in zip(row, some, strict=True):
                 drawn = axis.imshow(sample[k], "viridis", vmin=float(maps.min()), vmax=float(maps.max()))
                 axis.set(xticks=[], yticks=[])
                 axis.grid(False)
                 axis.spines[:].set_visible(False)
-                if row is axes[0]:
+                if r == 0:
                     axis.set_title(f"t = {times[k]:.2g}", loc="center", fontsize=8)
         assert drawn is not None
         figure.colorbar(drawn, ax=axes, fraction=0.04, pad=0.02, label="attention")
@@ -180,7 +180,7 @@ def embedding(points: Mapping[str, Any]):
         for k, word in enumerate(np.unique(label)):
             own = label == word
             colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
-            axis.scatter(x[own], y[own], s=6, lw=0, alpha=0.8, color=colour, label=str(word), rasterized=True)
+            axis.scatter(x[own], y[own], s=6, lw=0, alpha=0.8, color=colour, label=str(word))
         axis.set_aspect("equal", adjustable="datalim")
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)

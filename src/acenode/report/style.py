@@ -6,20 +6,18 @@ from typing import Any
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 TRUTH = "#1f2933"
 COLOURS = ("#d1495b", "#2e86ab", "#8f9779", "#edae49", "#66546e", "#3a7d44")
+CLASS_COLOURS = (*COLOURS, "#5bc0be", "#b5651d", "#e39ec1", "#15616d")
 SHADE = "#f5f1e6"
 
-# What a page that goes dark puts in the place of each: a name, and the dark colour.
+_DARK = ("#f2707f", "#58b4db", "#b3bb9c", "#f0bd66", "#ae97ba", "#6cb878", "#5bc0be", "#d98a4a", "#e39ec1", "#3f9fb0")
+
+# What a page that goes dark puts in the place of each colour: a name, and the dark one.
 THEME = {
     INK: ("ink", "#e4e7eb"),
     FAINT: ("faint", "#8b97a3"),
     GRID: ("grid", "#323f4b"),
     SHADE: ("shade", "#2a2a24"),
-    **{
-        light: (f"colour{k}", dark)
-        for k, (light, dark) in enumerate(
-            zip(COLOURS, ("#f2707f", "#58b4db", "#b3bb9c", "#f0bd66", "#ae97ba", "#6cb878"), strict=True)
-        )
-    },
+    **{light: (f"colour{k}", dark) for k, (light, dark) in enumerate(zip(CLASS_COLOURS, _DARK, strict=True))},
 }
 
 

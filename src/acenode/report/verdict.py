@@ -30,11 +30,11 @@ class Gap:
     paired: bool = False
 
     @property
-    def sign(self) -> int:
+    def sign(self) -> float:
         """Above (1) or below (-1) without doubt; 0 where zero lies in the interval, or where there is none."""
         if self.low is None or self.high is None:
-            return 0
-        return int(self.low > 0) - int(self.high < 0)
+            return 0.0
+        return float(self.low > 0) - float(self.high < 0)
 
 
 def from_number(values: Sequence[float], number: float) -> Gap:
@@ -66,14 +66,14 @@ def _gap(differences: np.ndarray, paired: bool = False) -> Gap:
     return Gap(mean, mean - reach, mean + reach, count, paired)
 
 
-def _quantile(freedom: float) -> float:
+def _quantile(freedom: int | float) -> float:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
 def by_seed(runs: Sequence[Result], metric: str) -> dict[int, float]:
-    return {r.seed: r.metrics[metric] for r in runs if metric in r.metrics}
+    return {r.seed: float(r.metrics[metric]) for r in runs if metric in r.metrics}
 
 
 def gain(difference: float, metric: str) -> float:

@@ -83,6 +83,8 @@ def standing(line: Compared) -> str:
     gap = line.gap
     if gap is None:
         return "not in the paper" if line.runs else ""
+    if line.other_protocol:
+        return "not comparable: another setting"
     if gap.low is None:
         return "one seed: no interval" if math.isfinite(gap.difference) else "a run without a finite number"
     said = {"better": "better than published", "worse": "worse than published"}
@@ -90,35 +92,38 @@ def standing(line: Compared) -> str:
 
 
 def against_paper(line: Compared) -> str:
-    """The same, with what makes the two hard to compare."""
-    marks = ["quick run"] if line.quick else []
-    marks += [f"after {budget(line)}"] if line.short else []
-    marks += [f"not the paper's setting: {line.other_protocol}"] if line.other_protocol and line.gap else []
-    return ", ".join([standing(line), *marks])
+    """The same, and whether the budget was smaller than the paper's, where that matters."""
+    matters = line.quick or not line.other_protocol
+    return ", ".join(filter(None, (standing(line), less(line) if matters else "")))
+
+
+def less(line: Compared) -> str:
+    """That the runs had less than the paper's budget, if they had."""
+    return ("quick run " if line.quick else "") + f"after {budget(line)}" if line.short else ""
 
 
 def pair(each: Pair) -> str:
     """A verdict on one row against another, in a few words."""
-    return ": ".join(filter(None, (each.effect, reason(each))))
+    return ", ".join(filter(None, (": ".join(filter(None, (each.effect, reason(each)))), fairness(each))))
 
 
 def reason(each: Pair) -> str:
-    """What to know about such a verdict besides its numbers."""
+    """Why there is no telling, or what was ruled out."""
     gap = each.gap
     if gap is None:
         return f"{(each.other if each.one.runs else each.one).row} has not been run"
-    said = []
     if gap.low is None:
-        said.append("one seed has no interval" if math.isfinite(gap.difference) else "a run without a finite number")
-    elif each.effect == "does not help":
-        said.append("no difference seen, and a gain as large as the paper's is ruled out")
-    elif each.effect == "cannot tell":
-        said.append("the interval holds zero" + (" and the paper's gain" if each.claimed is not None else ""))
-    if not each.alike:
-        said.append("not the same budget")
-    elif each.one.short:
-        said.append(("quick runs, " if each.one.quick else "") + f"after {budget(each.one)}")
-    return "; ".join(said)
+        return "one seed has no interval" if math.isfinite(gap.difference) else "a run without a finite number"
+    if each.effect == "does not help":
+        return "no difference seen, and a gain as large as the paper's is ruled out"
+    if each.effect == "cannot tell":
+        return "the interval holds zero" + (" and the paper's gain" if each.claimed is not None else "")
+    return ""
+
+
+def fairness(each: Pair) -> str:
+    """Whether the two had the same budget, and whether it was smaller than the paper's."""
+    return "" if each.gap is None else less(each.one) if each.alike else "not with the same budget"
 
 
 def seeds(gap: verdict.Gap) -> str:
@@ -141,7 +146,7 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def span(values: Sequence[float], style: str) -> str:
+def span(values: Sequence[int | float], style: str) -> str:
     """One value, or the least and the greatest."""
     low, high = (format(reduce(values), style) for reduce in (min, max))
     return low if low == high else f"{low} to {high}"
