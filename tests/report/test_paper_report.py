@@ -1,0 +1,191 @@
+"""The report on the paper's tables and the part of README made from result files."""
+
+import html
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runs import accuracies, everything, result, saved
+from typer.testing import CliRunner
+
+from acenode.cli.main import app
+from acenode.paper.published import published
+from acenode.paper.results import load
+from acenode.report import compared, readme, words
+from acenode.report.paper import TITLES
+
+ROOT = Path(__file__).parents[2]
+MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
+
+
+def report(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    answer = report("--results", saved(folder / "results", everything()), "--out", folder / "page")
+    assert answer.exit_code == 0, answer.output
+    return folder / "page"
+
+
+@pytest.fixture(scope="module")
+def text(made):
+    return (made / "index.html").read_text()
+
+
+def test_every_table_of_the_paper_is_there_run_or_not(text):
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[1:11] == [TITLES[table][0] for table in dict.fromkeys(p.table for p in published())]
+    assert titles[11:] == ["a table of our own"]
+    assert text.count("Not run yet: the published numbers alone.") == 5
+    anchors = re.findall('href="#(.*?)"', text)
+    assert set(anchors) <= set(re.findall('id="(.*?)"', text))
+
+
+def test_every_run_is_named_and_lies_beside_the_page(made, text):
+    links = set(re.findall('href="(results/.*?)"', text))
+    assert links == {p.relative_to(made).as_posix() for p in made.glob("results/*/*.json")}
+    assert len(links) == len(everything())
+
+
+def test_nothing_is_fetched_and_nothing_slips_in(text):
+    assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
+    assert html.escape("<script>alert('row')</script>") in text
+
+
+def test_figures_of_every_kind_are_drawn_once(made):
+    names = [p.stem for p in made.glob("*.png")]
+    for kind in ("mnist-learning", "ushcn-error", "ushcn-entropy", "attention-size-cifar10"):
+        assert kind in names
+    for kind in ("attention", "attention-maps", "embedding"):
+        assert f"mnist-{kind}-ace-ode-net" in names and f"mnist-{kind}-ode-net" not in names
+
+
+def test_small_budgets_and_other_settings_are_marked(text):
+    assert "one seed: no interval, quick run after 16 of 160 epochs" in text
+    assert "not comparable: another setting" in text and "protocol: one state" in text
+
+
+def line(results, table="mnist", row="ODE-Net"):
+    return next(c for c in compared.tables(results)[table] if c.row == row)
+
+
+def test_full_runs_take_the_place_of_quick_ones():
+    quick = accuracies("mnist", "ODE-Net", 0.1, 0.1, config={"quick": True, "epochs": 16})
+    assert line([*quick, *accuracies("mnist", "ODE-Net", 0.9)]).values == [0.9]
+    assert line(quick).quick and words.against_paper(line(quick)).startswith("worse than published, quick run after 16")
+
+
+def test_a_row_without_training_has_no_budget():
+    untrained = result("ushcn", "LOCF", 0, {"mse": 1.0}, epochs=0, config={})
+    own = line([replace(untrained, parameters=0)], "ushcn", "LOCF")
+    assert not own.short and words.budget(own) == "not trained" and words.against_paper(own) == "not in the paper"
+
+
+def test_numbers_have_the_papers_decimals():
+    climate = compared.tables([])["ushcn"][0]
+    assert words.published(climate) == "0.96 ± 0.11"
+    assert words.number(-0.00001, 4, sign=True) == "0.0000" and words.number(-0.5, 1) == "\N{MINUS SIGN}0.5"
+
+
+def test_unequal_budgets_are_not_passed_over():
+    results = [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("mnist", "ACE-ODE-Net", 0.9, 0.92, epochs=10)]
+    (pair,) = compared.pairs("mnist", compared.tables(results)["mnist"])
+    assert words.pair(pair).endswith("not with the same budget")
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def test_readme_is_what_the_command_makes_of_the_results():
+    written = (ROOT / "README.md").read_text()
+    assert written == readme.with_results(written, load(ROOT / "results")), (
+        "README.md is stale: run acenode report --readme README.md"
+    )
+
+
+def test_readme_is_rewritten_between_its_markers(tmp_path):
+    file = tmp_path / "README.md"
+    file.write_text(MARKED)
+    quick = accuracies("svhn", "ODE-Net", 0.9, config={"epochs": 16, "quick": True})
+    runs = saved(tmp_path / "results", [*accuracies("mnist", "ODE-Net", 0.995, 0.996, 0.997), *quick])
+    answer = report("--results", runs, "--out", tmp_path / "out", "--readme", file)
+    assert answer.exit_code == 0 and answer.stdout.splitlines() == [str(tmp_path / "out/index.html"), str(file)]
+    text = file.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "what was there" not in text
+    assert "| ODE-Net | 0.9961 ± 0.0005 | 0.9960 ± 0.0010 | 3 x 160 |" in text and "1 x 16 of 160, quick" in text
+
+
+@pytest.mark.parametrize(
+    "spoil, said",
+    [
+        (lambda folder: shutil.rmtree(folder / "results"), "no result files in"),
+        (lambda folder: next(folder.glob("results/mnist/*")).write_text("{"), "is not a result file: Expecting"),
+        (lambda folder: next(folder.glob("results/mnist/*")).write_text("{}"), "is not a result file: 'notes'"),
+        (lambda folder: (folder / "results/mnist").rename(folder / "results/moved"), "is not in its place"),
+        (lambda folder: (folder / "out").write_text("a file"), "cannot use"),
+        (lambda folder: (folder / "README.md").write_text("no markers"), "README.md needs the lines <!-- results"),
+        (lambda folder: (folder / "README.md").unlink(), "No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path, spoil, said):
+    saved(tmp_path / "results", accuracies("mnist", "ODE-Net", 0.9))
+    file = tmp_path / "README.md"
+    file.write_text(MARKED)
+    spoil(tmp_path)
+    before = file.read_text() if file.exists() else None
+    answer = report("--results", tmp_path / "results", "--out", tmp_path / "out", "--readme", file)
+    assert answer.exit_code == 1 and said in answer.stderr and len(answer.stderr.splitlines()) == 1
+    assert not (tmp_path / "out/index.html").exists()
+    assert before == (file.read_text() if file.exists() else None)
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium and no google-chrome on this machine")
+def test_every_table_opens_in_a_browser_without_a_complaint(made, text, tmp_path):
+    (made / "click.html").write_text(CLICK)
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--enable-logging=stderr"]
+    flags += [f"--user-data-dir={tmp_path}", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run(
+        [BROWSER, *flags, (made / "click.html").as_uri()], capture_output=True, text=True, timeout=120
+    )
+    assert "CONSOLE" not in done.stderr, done.stderr
+    found = dict(re.findall(r"<li>(.*?): (.*?)</li>", done.stdout))
+    anchors = re.findall("<nav.*?</nav>", text, flags=re.S)[0].count("href")
+    assert found == {"sections": str(anchors), "in sight": str(anchors), "opened": found["opened"], "too wide": "0"}
+    assert int(found["opened"]) > 10
+
+
+# A page that holds the report at a phone's width, follows every link of its contents, and opens whatever opens.
+CLICK = """<!doctype html><iframe src="index.html" style="width:390px;height:800px"></iframe><ul></ul><script>
+onload = () => {
+  const { document: page, innerHeight: height } = frames[0];
+  const links = [...page.querySelectorAll("nav a")];
+  let sight = 0;
+  for (const link of links) {
+    link.click();
+    const top = page.querySelector(link.getAttribute("href")).getBoundingClientRect().top;
+    const end = page.documentElement.scrollHeight - page.documentElement.scrollTop <= height + 1;
+    sight += (top >= 0 && top < height / 2) || (end && top < height);
+  }
+  const details = [...page.querySelectorAll("details")];
+  details.forEach(each => each.querySelector("summary").click());
+  const opened = details.filter(each => each.open).length;
+  const wide = page.documentElement.scrollWidth > 390 ? 1 : 0;
+  const says = { sections: links.length, "in sight": sight, opened, "too wide": wide };
+  for (const [name, value] of Object.entries(says)) {
+    const item = document.createElement("li");
+    item.textContent = `${name}: ${value}`;
+    document.querySelector("ul").append(item);
+  }
+};
+</script>"""

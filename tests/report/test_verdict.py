@@ -1,0 +1,78 @@
+"""Differences, their intervals and what is said of them, against numbers worked out by hand."""
+
+import math
+
+import pytest
+
+from acenode.paper.row import Row
+from acenode.paper.tables import TABLES
+from acenode.report import verdict
+from acenode.report.verdict import Gap
+
+T2 = 4.302652729696142  # Student's t, 97.5 %, two degrees of freedom
+
+
+def test_against_a_number():
+    gap = verdict.from_number([0.80, 0.82, 0.84], 0.85)
+    reach = T2 * 0.02 / math.sqrt(3)
+    assert (gap.difference, gap.low, gap.high) == pytest.approx((-0.03, -0.03 - reach, -0.03 + reach))
+    assert gap.seeds == 3 and gap.sign == 0
+
+
+def test_shared_seeds_are_paired():
+    ours, theirs = {0: 0.1, 1: 0.5, 2: 0.9}, {0: 0.2, 1: 0.61, 2: 0.99, 7: 0.0}
+    gap = verdict.from_values(ours, theirs)  # differences -0.1, -0.11, -0.09
+    reach = T2 * 0.01 / math.sqrt(3)
+    assert gap.paired and gap.seeds == 3 and gap.sign == -1
+    assert (gap.difference, gap.low, gap.high) == pytest.approx((-0.1, -0.1 - reach, -0.1 + reach))
+
+
+def test_other_seeds_have_welchs_interval():
+    gap = verdict.from_values({0: 1.0, 1: 2.0, 2: 3.0}, {3: 1.0, 4: 2.0, 5: 3.0})
+    reach = 2.7764451051977987 * math.sqrt(2 / 3)  # variances 1 and 1 of three each: four degrees of freedom
+    assert not gap.paired
+    assert (gap.difference, gap.low, gap.high) == pytest.approx((0.0, -reach, reach))
+
+
+def test_no_interval_without_spread_to_see():
+    assert verdict.from_number([0.8], 0.9).low is None
+    assert verdict.from_values({0: 1.0}, {1: 2.0}).low is None
+    assert verdict.from_number([0.8, math.nan], 0.9).low is None
+    same = verdict.from_values({0: 1.0, 1: 1.0}, {2: 0.5, 3: 0.5})
+    assert (same.low, same.high) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    "low, high, metric, standing",
+    [
+        (-0.2, -0.1, "accuracy", "worse"),
+        (-0.2, -0.1, "mse", "better"),
+        (0.1, 0.2, "auc", "better"),
+        (0.1, 0.2, "negll", "worse"),
+        (-0.1, 0.2, "negll", "level"),
+        (None, None, "negll", "unknown"),
+    ],
+)
+def test_better_depends_on_the_metric(low, high, metric, standing):
+    assert verdict.standing(Gap(0.0, low, high, 3), metric) == standing
+
+
+@pytest.mark.parametrize(
+    "low, high, metric, claimed, effect",
+    [
+        (0.1, 0.2, "accuracy", 0.5, "helps"),
+        (0.1, 0.2, "mse", 0.5, "hurts"),
+        (-0.1, 0.2, "accuracy", 0.3, "does not help"),
+        (-0.1, 0.2, "accuracy", 0.15, "cannot tell"),
+        (-0.1, 0.2, "mse", 0.15, "does not help"),
+        (-0.1, 0.2, "accuracy", None, "cannot tell"),
+        (None, None, "accuracy", 0.1, "cannot tell"),
+    ],
+)
+def test_whether_it_helps(low, high, metric, claimed, effect):
+    assert verdict.effect(Gap(0.0, low, high, 3), metric, claimed) == effect
+
+
+def test_the_tasks_know_the_same_directions():
+    tasks = [row.task for rows in TABLES.values() for row in rows if isinstance(row, Row)]
+    assert {(t.monitor in verdict.HIGHER_IS_BETTER, t.better) for t in tasks} <= {(True, "higher"), (False, "lower")}
