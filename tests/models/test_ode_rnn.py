@@ -47,8 +47,8 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def by_hand(model, times, values, observed):
-    """Equations of the encoder in numpy, one record."""
+def by_hand(model, times, values, observed, stop=None):
+    """Equations of the encoder in numpy, one record; the state after its first `stop` rows if not after all."""
 
     def linear(layer, x):
         return np.asarray(layer.weight) @ x + np.asarray(layer.bias)
@@ -61,7 +61,7 @@ def by_hand(model, times, values, observed):
 
     unit = model.unit
     mean = spread = np.zeros(model.size)
-    for dts, row in increments(times, model.backward):
+    for dts, row in increments(times, model.backward)[:stop]:
         for dt in dts:
             mean = mean + dt * field(mean)
         if not observed[row].any():
@@ -100,3 +100,10 @@ def test_a_record_of_no_rows_gives_the_first_state(key):
     model = ODERNN(2, size=4, width=6, hidden=2, key=key)
     empty = series(np.zeros(0), np.zeros((0, 2)))
     assert not np.any(jax.vmap(model)(stack([empty], rows=3)))
+
+
+@pytest.mark.parametrize("times", [[0.5], [0.5, 0.501]])
+def test_a_record_shorter_than_the_first_hop_is_read_to_its_end(times):
+    for backward in (True, False):
+        laid = moves(jnp.asarray(times), jnp.asarray(len(times)), backward)
+        assert int(laid.update.sum()) == len(times)

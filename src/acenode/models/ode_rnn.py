@@ -48,6 +48,9 @@ def moves(times: Float[Array, " rows"], length: Int[Array, ""], backward: bool) 
     shortest = jnp.maximum((last - times[0]) / _PARTS, 1e-6)
     points = jnp.maximum(2, jnp.floor(gap / shortest).astype(jnp.int32))
     steps = jnp.where(real, jnp.where(gap < shortest, 1, points - 1), 0)
+    steps = steps.at[:1].min(
+        1
+    )  # the hop before the first row is no gap of the record, and may be longer than all of it
     ends = jnp.cumsum(steps)
     place = jnp.arange(rows + _PARTS)
     which = jnp.minimum(jnp.searchsorted(ends, place, side="right"), rows - 1)

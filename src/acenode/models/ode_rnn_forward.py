@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..ode import Stats
@@ -11,12 +12,14 @@ from ..series import Series
 from .ode_rnn import ODERNN
 from .trace import Trace
 
+_STEPS = 10  # Euler steps from the last row before an asked time to that time
+
 
 class ForwardODERNN(eqx.Module):
-    """Known rows and asked times on one time axis, a record at a time; the state at an asked time is the mean.
+    """An `ODERNN` over the known rows; an answer is the mean of the last row before its time, moved on to that time.
 
-    `including=False` lets an answer see only the rows strictly before its time, `True` also the row at that time. The
-    summary is the mean after the last known row.
+    Each answer is made by itself, so that other asked times do not matter. `including=False` lets it see only the rows
+    strictly before its time, `True` also the row at that time. The summary is the mean after the last known row.
     """
 
     unit: ODERNN
@@ -54,22 +57,16 @@ class ForwardODERNN(eqx.Module):
         return Trace(states[None], summary[None], jnp.zeros(batch), None, Stats.none(batch), None, None)
 
     def _one(self, series: Series, queries: Float[Array, " queries"]) -> tuple[Array, Array]:
+        (last, _), (means, laid) = self.unit.run(series)
         known = jnp.asarray(series.times)
-        rows, asked = known.shape[0], queries.shape[0]
-        queries = jnp.asarray(queries, known.dtype)
-        together = jnp.concatenate([jnp.where(series.real, known, jnp.inf), queries])
-        is_query = jnp.arange(rows + asked) >= rows
-        order = jnp.lexsort((is_query if self.including else ~is_query, together))
-        last = jnp.max(jnp.where(jnp.isfinite(together), together, -jnp.inf))
-        merged = Series(
-            jnp.minimum(together[order], last),
-            jnp.concatenate([series.values, jnp.zeros((asked, series.values.shape[1]), series.values.dtype)])[order],
-            jnp.concatenate([series.observed, jnp.zeros((asked, series.observed.shape[1]), bool)])[order],
-            series.length + asked,
-        )
-        _, (means, laid) = self.unit.run(merged)
-        place = jnp.zeros(rows + asked, int).at[order].set(jnp.arange(rows + asked))  # of each row in the merged order
-        after = means[laid.last]
-        nothing = jnp.zeros_like(after[0])
-        summary = jnp.where(series.length > 0, after[place[jnp.maximum(series.length - 1, 0)]], nothing)
-        return after[place[rows:]], summary
+        ends = jnp.where(series.real, known, jnp.inf)
+        side = "right" if self.including else "left"
+        before = jnp.searchsorted(ends, jnp.asarray(queries, known.dtype), side=side)
+        after = jnp.concatenate([jnp.zeros_like(means[:1]), means[laid.last]])[before]
+        since = jnp.concatenate([known[:1], known])[before]
+        gap = jnp.where(series.length > 0, jnp.maximum(queries - since, 0.0), 0.0).astype(means.dtype)
+
+        def step(mean, _):
+            return mean + gap[:, None] / _STEPS * jax.vmap(self.unit.field, (None, 0))(jnp.zeros(()), mean), None
+
+        return lax.scan(step, after, length=_STEPS)[0], last

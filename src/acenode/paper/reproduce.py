@@ -61,7 +61,7 @@ def reproduce(
         progress=progress or Bar(row.name),
     )
     chosen, validated = _choose(row, outcome, len(settings))
-    models = jax.tree.map(lambda x: x[chosen] if eqx.is_array(x) else x, outcome.models)
+    models = jax.tree.map(lambda x: x[np.asarray(chosen)] if eqx.is_array(x) else x, outcome.models)
     tested = [split.test for split in splits]
     test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
     config = {**row.config, **_plain(recipe)}
@@ -104,14 +104,14 @@ def _grid(row: Row) -> Sequence[tuple[float, float]]:
     return row.grid
 
 
-def _choose(row: Row, outcome: Fit, settings: int) -> tuple[np.ndarray, dict[tuple[float, float], float]]:
+def _choose(row: Row, outcome: Fit, settings: int) -> tuple[list[int], dict[tuple[float, float], float]]:
     """The members with the setting that has the best mean validation score, and that score of every setting."""
     scores = outcome.best_score.reshape(settings, -1).mean(axis=1)
     order = scores if row.task.better == "lower" else -scores
     best = int(np.argmin(np.where(np.isfinite(order), order, np.inf)))
     members = np.arange(len(outcome.members)).reshape(settings, -1)
     named = [(outcome.members[m].learning_rate, outcome.members[m].penalty) for m in members[:, 0]]
-    return members[best], {name: float(score) for name, score in zip(named, scores, strict=True)}
+    return members[best].tolist(), {name: float(score) for name, score in zip(named, scores, strict=True)}
 
 
 def _figures(row: Row, model: Any, prepared: Prepared, test: np.ndarray) -> dict[str, Mapping[str, Any]]:

@@ -1,0 +1,160 @@
+"""A row is trained once, chosen by validation, and written down; baselines beside it; what is kept for pictures."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from acenode.datasets.split import Split
+from acenode.models import Filter, LatentODE, RNNDt
+from acenode.models.encoders import GRUEncoder
+from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
+from acenode.ode.fields import mlp
+from acenode.paper import results
+from acenode.paper.baseline import Baseline
+from acenode.paper.figures import attention_over_time, error_over_time
+from acenode.paper.reproduce import reproduce
+from acenode.paper.row import Prepared, Row
+from acenode.paper.value_baselines import last_value, mean_value, published_mse
+from acenode.series import extrapolate, hold_out, series, stack
+from acenode.tasks import Headed, Reconstruct, ValueHead
+from acenode.train import Quiet, Recipe
+
+SPLIT = Split(np.arange(12), np.arange(12, 18), np.arange(18, 24))
+
+
+def records():
+    random = np.random.default_rng(0)
+    many = []
+    for _ in range(24):
+        times = np.sort(random.choice(np.arange(1, 64), 6, replace=False)) / 64
+        values = np.sin(6 * times)[:, None] + 0.05 * random.normal(size=(6, 2))
+        many.append(series(times, values, random.random((6, 2)) < 0.8))
+    return stack(many)
+
+
+def build(key, mean):
+    assert mean.shape == (2,)
+    one, two = jax.random.split(key)
+    return Headed(Filter(RNNDt(2, 3, key=one)), ValueHead(eqx.nn.Linear(3, 2, key=two)))
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    return Prepared(extrapolate(records(), 0.5), SPLIT, "made up", {"mean": np.zeros(2)}, "a made-up copy")
+
+
+def row(prepared, asked):
+    def data(data_dir, seeds):
+        asked.append(list(seeds))
+        return prepared
+
+    return Row(
+        "toy",
+        "a small one",
+        data,
+        Reconstruct(noise=0.5),
+        build,
+        lambda epochs: Recipe(epochs=epochs, batch_size=6, eval_batch=6),
+        epochs=11,
+        learning_rate=1e-3,
+        penalty=1e-2,
+        grid=((1e-7, 0.0), (3e-2, 0.0)),
+        figures={"error_over_time": error_over_time},
+    )
+
+
+def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
+    asked = []
+    args = row(prepared, asked), [0, 1], tmp_path / "results", tmp_path / "runs"
+    done = reproduce(*args, epochs=2, progress=Quiet())
+    assert [r.seed for r in done] == [0, 1]
+    assert all(r.epochs == 2 and r.config["learning_rate"] == 1e-3 and r.config["penalty"] == 1e-2 for r in done)
+    assert done[0].protocol == "a made-up copy, sound"
+    assert results.load(tmp_path / "results") == done
+    kept = done[0].figures["error_over_time"]
+    scored = np.asarray(prepared.data.scored)[SPLIT.test]
+    assert sum(kept["values"]) == scored.sum()
+    mean = np.dot(kept["mse"], kept["values"]) / sum(kept["values"])
+    np.testing.assert_allclose(mean, done[0].metrics["mse_per_value"], rtol=1e-4)
+    assert reproduce(*args, epochs=2, progress=Quiet()) == []
+    assert asked == [[0, 1]]  # nothing is loaded where nothing is missing
+
+
+def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tmp_path):
+    args = row(prepared, []), [0], tmp_path / "results", tmp_path / "runs"
+    (quick,) = reproduce(*args, quick=True, progress=Quiet())
+    assert quick.config["quick"] and quick.epochs == 2
+    (real,) = reproduce(*args, epochs=1, progress=Quiet())
+    assert "quick" not in real.config
+    assert len(results.load(tmp_path / "results")) == 2
+
+
+def test_the_grid_is_decided_by_validation(prepared, tmp_path):
+    done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, grid=True, epochs=8, progress=Quiet())
+    assert [r.config["learning_rate"] for r in done] == [3e-2, 3e-2]  # the other one hardly moves
+    tried = done[0].config["grid"]
+    assert [each["learning_rate"] for each in tried] == [1e-7, 3e-2]
+    best = np.mean([r.validation["validation_mse"] for r in done])
+    np.testing.assert_allclose(tried[1]["validation"], best, rtol=1e-3)
+    assert tried[1]["validation"] < tried[0]["validation"]
+
+
+def test_a_baseline_is_written_once(tmp_path):
+    calls = []
+
+    def score(data_dir, seeds):
+        calls.append(list(seeds))
+        return [{"mse": 1.0 + s} for s in seeds]
+
+    same = Baseline("toy", "the same for all", score, lambda data_dir: "sum")
+    (one,) = reproduce(same, range(3), tmp_path, tmp_path)
+    assert (one.seed, one.parameters, one.metrics["mse"]) == (0, 0, 1.0)
+    assert reproduce(same, range(3), tmp_path, tmp_path) == [] and calls == [[0]]
+    folded = Baseline("toy", "by fold", score, lambda data_dir: "sum", by_seed=True)
+    assert [r.metrics["mse"] for r in reproduce(folded, range(2), tmp_path, tmp_path)] == [1.0, 2.0]
+
+
+def test_values_without_a_model():
+    whole = stack(
+        [series([0.0, 0.2, 0.6, 0.8], [[1, 9], [2, np.nan], [3, 5], [5, 6]]), series([0.1, 0.7], [[4, 2]] * 2)]
+    )
+    question = extrapolate(whole, 0.5)
+    np.testing.assert_array_equal(question.times, np.asarray([[0.6, 0.8], [0.7, 0.7]], np.float32))
+    np.testing.assert_array_equal(question.observed[1], [[True, True], [False, False]])
+    last = last_value(question, np.asarray([0]))
+    np.testing.assert_array_equal(last[0], [[2, 9], [2, 9]])
+    np.testing.assert_array_equal(last[1, 0], [4, 2])
+    mean = mean_value(question, np.asarray([0]))
+    np.testing.assert_array_equal(mean[0, 0], [4, 5.5])
+    got = published_mse(question, last, np.asarray([0, 1]))
+    np.testing.assert_allclose(got["mse"], np.mean([[(1 + 9) / 2, (16 + 9) / 2], [0, 0]]))
+    np.testing.assert_allclose(got["mse_per_value"], (1 + 9 + 16 + 9) / 6)
+
+
+def test_hidden_points_are_asked_for_and_not_known():
+    whole = records()
+    question = hold_out(whole, 0.3, seed=1)
+    hidden = np.asarray(question.scored)
+    assert not (hidden & question.known.observed).any()
+    np.testing.assert_array_equal(hidden | question.known.observed, whole.observed)
+    assert not question.known.values[hidden].any() and 0.2 < hidden.sum() / whole.observed.sum() < 0.4
+    with pytest.raises(ValueError, match="part"):
+        hold_out(whole, 1.0)
+
+
+def test_the_mean_attention_is_kept_with_its_entropy(key):
+    one, two, three, four = jax.random.split(key, 4)
+    g = pairwise_field("linear_h2", 3, 4, 1, key=four)
+    ode = CoEvolvingODE(MLPField(3, 4, 1, key=three), g, Pairwise(), Correlation(3), Solver("euler", step=0.25))
+    model = LatentODE(GRUEncoder(2, 4, key=one), mlp(4, 6, 4, 1, key=two), ode, (3,), samples=0)
+    question = extrapolate(records(), 0.5)
+    args = {"until": 1.0, "unit": 48.0, "points": 3}
+    kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruct(), question, SPLIT.test, **args)
+    assert kept["times"] == [0, 24, 48]
+    np.testing.assert_allclose(np.sum(kept["matrices"], axis=-1), 1, rtol=1e-5)
+    assert all(0 < e <= np.log(3) + 1e-6 for e in kept["entropy"])
+    asked = jnp.full((1, 1), 1.0)
+    last = model(question.known[18:19], asked, key, attention=True).attention
+    assert last.shape == (1, 1, 1, 3, 3)
