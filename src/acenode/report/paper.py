@@ -191,12 +191,12 @@ def _runs(line: Compared) -> page.Details:
         *([weights + (f" (published: {p.parameters})" if p and p.parameters else ""), seconds] if line.trained else []),
         f"protocol: {words.listed(protocols)}",
     ]
-    columns = ["Seed", words.metric(line.metric), "Best epoch", "Seconds", "File"]
+    columns = ["Run", words.metric(line.metric), "Best epoch", "Seconds", "File"]
     rows = [
-        [str(r.seed), words.number(value, words.places(line)), str(r.best_epoch), f"{r.seconds:,.0f}", _link(r)]
+        [f"seed {r.seed}", words.number(value, words.places(line)), str(r.best_epoch), f"{r.seconds:,.0f}", _link(r)]
         for r, value in zip(runs, line.values, strict=True)
     ]
-    settings = dict.fromkeys(", ".join(f"{k} {v}" for k, v in sorted(r.config.items())) for r in runs)
+    settings = dict.fromkeys(words.settings(r.config) for r in runs)
     notes = dict.fromkeys(note for r in runs for note in r.notes)
     said = [*(f"Settings: {each}." for each in settings if each), *notes]
     return page.Details(" · ".join(parts), said, page.Table(columns, rows, stacked=True))
@@ -232,16 +232,12 @@ def _pairs(table: str, lines: Sequence[Compared]) -> list[page.Table]:
 
 def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
     count, metric = words.places(pair.one), pair.one.metric
-    rows = [
-        [str(r.seed), each.row, words.number(r.metrics[metric], count), _link(r)]
-        for each in (pair.one, pair.other)
-        for r in each.runs
-    ]
-    rows.sort(key=lambda row: int(row[0]))
+    runs = sorted(((r, each.row) for each in (pair.one, pair.other) for r in each.runs), key=lambda each: each[0].seed)
+    rows = [[f"seed {r.seed}", row, words.number(r.metrics[metric], count), _link(r)] for r, row in runs]
     return page.Details(
         words.seeds(gap),
         (),
-        page.Table(["Seed", "Row", words.metric(metric), "File"], rows, stacked=True, words=["Row"]),
+        page.Table(["Run", "Row", words.metric(metric), "File"], rows, stacked=True, words=["Row"]),
     )
 
 

@@ -1,7 +1,7 @@
 """Numbers and verdicts in words, the same on the page and in README."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -150,3 +150,9 @@ def span(values: Sequence[int | float], style: str) -> str:
     """One value, or the least and the greatest."""
     low, high = (format(reduce(values), style) for reduce in (min, max))
     return low if low == high else f"{low} to {high}"
+
+
+def settings(config: Mapping[str, object]) -> str:
+    """Settings of a run; of a list only how long it is, the file has the rest."""
+    known = {k: f"of {len(v)}" if isinstance(v, list) else v for k, v in sorted(config.items()) if v is not None}
+    return ", ".join(f"{name} {value}" for name, value in known.items())
