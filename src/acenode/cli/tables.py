@@ -17,9 +17,15 @@ def tables(
 ) -> None:
     """Every row of every table: what the paper printed, and what we measured (over seeds, on test data)."""
     from ..paper.published import Line, lines
-    from ..paper.results import load
+    from ..paper.results import BrokenResult, load
+    from ..paper.row import Row
+    from ..paper.tables import TABLES
 
-    made = lines(load(results) if results.is_dir() else [], {"mnist": "accuracy", "physionet-classification": "auc"})
+    monitors = {row.table: row.task.monitor for rows in TABLES.values() for row in rows if isinstance(row, Row)}
+    try:
+        made = lines(load(results) if results.is_dir() else [], monitors)
+    except BrokenResult as error:
+        fail(str(error))
     known = list(dict.fromkeys(line.table for line in made))
     for name in names or ():
         if name not in known:
@@ -38,7 +44,7 @@ def tables(
         return "" if mean is None else f"{mean:.4f}" + (f" ± {sd:.4f}" if sd is not None else "")
 
     def cells(line: Line) -> list[str]:
-        budget = "not run" if line.mean is None else f"{line.seeds} x {line.epochs}"
+        budget = "not run" if line.mean is None else f"{line.seeds} x {line.epochs}" + (", quick" if line.quick else "")
         size = "" if line.parameters is None else f"{line.parameters:,}"
         published = number(line.published_mean, line.published_sd)
         return [line.row, line.metric, published, number(line.mean, line.sd), budget, size, line.protocol or ""]

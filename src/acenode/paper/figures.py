@@ -13,7 +13,9 @@ from ..tasks import Headed, Task
 _PART = 200  # samples at a time
 
 
-def error_over_time(model: Headed, task: Task, data: Question, test, *, bins: int = 12, unit: float = 1.0) -> dict:
+def error_over_time(
+    model: Headed, task: Task, data: Question, test, *, bins: int = 12, unit: float = 1.0, unit_name: str = ""
+) -> dict:
     """The squared error of the scored test values, in equal bins of the time asked about (times `unit`)."""
     asked = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)], data)
     mean = np.concatenate([_mean(task, model, _rows(asked, part)) for part in _parts(len(asked))])
@@ -28,9 +30,10 @@ def error_over_time(model: Headed, task: Task, data: Question, test, *, bins: in
     kept = count > 0
     middles = 0.5 * (edges[1:] + edges[:-1])
     return {
-        "time": _short(middles[kept]),
-        "mse": _short((total / np.maximum(count, 1))[kept]),
+        "time": rounded(middles[kept]),
+        "mse": rounded((total / np.maximum(count, 1))[kept]),
         "values": count[kept].tolist(),
+        **({"unit": unit_name} if unit_name else {}),
     }
 
 
@@ -46,9 +49,9 @@ def attention_over_time(
     weights = model.model.ode.attention.weights(logits)
     entropy = -jnp.sum(weights * jnp.log(jnp.maximum(weights, 1e-12)), axis=-1)
     return {
-        "times": _short(np.asarray(times) * unit),
-        "matrices": _short(weights.mean(axis=(0, 1))),
-        "entropy": _short(entropy.mean(axis=(0, 1, 3))),
+        "times": rounded(np.asarray(times) * unit),
+        "matrices": rounded(weights.mean(axis=(0, 1)), 4),
+        "entropy": rounded(entropy.mean(axis=(0, 1, 3))),
     }
 
 
@@ -76,6 +79,6 @@ def _rows(data: Question, part: slice) -> Question:
     return jax.tree.map(lambda x: x[part], data)
 
 
-def _short(values) -> list:
-    """Numbers for a file: six digits after the point are plenty for a picture."""
-    return np.round(np.asarray(values, float), 6).tolist()
+def rounded(values, digits: int = 6) -> list:
+    """Numbers for a file; a picture needs no more digits."""
+    return np.round(np.asarray(values, float), digits).tolist()

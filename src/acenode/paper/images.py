@@ -31,6 +31,7 @@ from ..ode import (
 from ..tasks import LabelImages, Pictures
 from ..train import Recipe
 from .grids import IMAGE_GRID
+from .image_figures import attention_maps, silhouettes, tsne
 from .row import Prepared, Row
 
 Name = Literal["mnist", "svhn", "cifar10"]
@@ -163,6 +164,8 @@ def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row
         penalty=s.penalty,
         config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
         grid=IMAGE_GRID,
+        measures=silhouettes,
+        figures={"embedding": tsne, **({"attention_maps": attention_maps} if model.startswith("ACE") else {})},
     )
 
 

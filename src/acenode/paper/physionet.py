@@ -175,7 +175,10 @@ def value_row(name: str, kind: Kind, asked: str) -> Row:
         penalty=1e-2,
         config={"asked": asked, "scaling": "min over max of training records"},
         grid=SERIES_GRID,
-        figures={"error_over_time": partial(error_over_time, unit=HOURS), **_attention_figure(name, until=1.0)},
+        figures={
+            "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
+            **_attention_figure(name, until=1.0),
+        },
     )
 
 

@@ -45,6 +45,13 @@ def published() -> list[Published]:
     ]
 
 
+def runs_of(results: Sequence[Result], table: str, row: str, metric: str) -> tuple[Result, ...]:
+    """The runs of a row, by seed: the full ones, or the quick ones where there are no others."""
+    found = [r for r in results if (r.table, r.row) == (table, row) and metric in r.metrics]
+    full = [r for r in found if not r.config.get("quick")]
+    return tuple(sorted(full or found, key=lambda r: r.seed))
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of a table: the paper's number, where it has one, and ours, where we have one."""
@@ -61,6 +68,7 @@ class Line:
     epochs: int | None
     protocol: str | None
     parameters: int | None
+    quick: bool
 
 
 def lines(results: Sequence[Result], monitors: dict[str, str]) -> list[Line]:
@@ -70,13 +78,14 @@ def lines(results: Sequence[Result], monitors: dict[str, str]) -> list[Line]:
     """
     made, used = [], set()
     for p in published():
-        own = [r for r in results if r.table == p.ours_table and r.row == p.ours_row and p.metric in r.metrics]
+        own = runs_of(results, p.ours_table, p.ours_row, p.metric)
         used.add((p.ours_table, p.ours_row))
         made.append(_line(p.table, p.row, p.metric, own, p))
     rest = dict.fromkeys((r.table, r.row) for r in results if (r.table, r.row) not in used)
     for table, row in rest:
-        own = [r for r in results if r.table == table and r.row == row]
-        made.append(_line(table, row, monitors.get(table, next(iter(own[0].metrics))), own, None))
+        had = next(r.metrics for r in results if (r.table, r.row) == (table, row))
+        metric = monitors.get(table, next(iter(had)))
+        made.append(_line(table, row, metric, runs_of(results, table, row, metric), None))
     order = list(dict.fromkeys(line.table for line in made))
     return sorted(made, key=lambda line: order.index(line.table))
 
@@ -96,4 +105,5 @@ def _line(table: str, row: str, metric: str, own: Sequence[Result], p: Published
         max(r.epochs for r in own) if own else None,
         own[0].protocol if own else None,
         own[0].parameters if own else None,
+        any(r.config.get("quick") for r in own),
     )

@@ -14,7 +14,7 @@ import numpy as np
 from ..train import Bar, Fit, Member, Progress, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
-from .row import Prepared, Row
+from .row import Row
 
 QUICK = 10  # a quick run has this part of the published epochs
 
@@ -72,13 +72,15 @@ def reproduce(
     written = []
     for k, seed in enumerate(missing):
         member, model = members[chosen[k]], outcome.model(chosen[k])
+        told = (model, row.task, prepared.data, tested[k])
+        more, figures, faults = _look(row, told)
         best = int(outcome.best_epoch[chosen[k]])
         history = {name: [round(float(v), 6) for v in values[:, chosen[k]]] for name, values in outcome.history.items()}
         result = results.Result(
             table=row.table,
             row=row.name,
             seed=seed,
-            metrics={name: float(value[k]) for name, value in test.items()},
+            metrics={**{name: float(value[k]) for name, value in test.items()}, **more},
             validation={n: v[best] for n, v in history.items() if n.startswith("validation_")},
             protocol=f"{prepared.variant}, {row.protocol}" if prepared.variant else row.protocol,
             config={**config, "learning_rate": member.learning_rate, "penalty": member.penalty},
@@ -90,8 +92,8 @@ def reproduce(
             device=results.device(),
             seconds=round(outcome.seconds, 1),
             history=history,
-            notes=tuple(n for n in outcome.notes if f"({member})" in n),
-            figures=_figures(row, model, prepared, tested[k]),
+            notes=(*(n for n in outcome.notes if f"({member})" in n), *faults),
+            figures=figures,
         )
         results.save(folder, result)
         written.append(result)
@@ -114,8 +116,15 @@ def _choose(row: Row, outcome: Fit, settings: int) -> tuple[list[int], dict[tupl
     return members[best].tolist(), {name: float(score) for name, score in zip(named, scores, strict=True)}
 
 
-def _figures(row: Row, model: Any, prepared: Prepared, test: np.ndarray) -> dict[str, Mapping[str, Any]]:
-    return {name: make(model, row.task, prepared.data, test) for name, make in row.figures.items()}
+def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping[str, Any]], list[str]]:
+    """More metrics, figures, and what could not be made of them: that must not cost a finished training."""
+    made, faults = {}, []
+    for name, make in {**({"measures": row.measures} if row.measures else {}), **row.figures}.items():
+        try:
+            made[name] = make(*told)
+        except Exception as error:  # whatever it is, it is written down
+            faults.append(f"{name}: {type(error).__name__}: {error}")
+    return made.pop("measures", {}), made, faults
 
 
 def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:

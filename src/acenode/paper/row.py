@@ -9,7 +9,7 @@ from ..tasks import Task
 from ..train import Recipe
 
 # From a trained model, its task, the data and the test samples.
-Figure = Callable[[Any, Task, Any, Any], Mapping[str, Any]]
+Figure = Callable[[Any, Any, Any, Any], Mapping[str, Any]]
 
 
 class Prepared(NamedTuple):
@@ -45,4 +45,5 @@ class Row:
     protocol: str = "sound"
     config: dict[str, object] = field(default_factory=dict)
     grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
+    measures: Figure | None = None  # more metrics on the test samples
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`

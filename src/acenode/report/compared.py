@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ..paper.published import Published, published
+from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
 from ..paper.tables import TABLES
 from . import verdict
@@ -36,7 +36,7 @@ _BASES = {
     "FC-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
     "Fixed-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
 }
-_VARIANTS = ("", ", label from the end", ", interpolation", ", extrapolation")
+_VARIANTS = ("", ", label from the end", ", interpolation", ", extrapolation", ", held-out points")
 BASES = {(row + variant, base + variant) for row, base in _BASES.items() for variant in _VARIANTS}
 """Attentive rows, each with the row that it extends."""
 
@@ -141,7 +141,9 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
     made: dict[str, list[Compared]] = {}
     for p in numbers:
         ours = (p.ours_table, p.ours_row)
-        made.setdefault(p.table, []).append(Compared(p.table, p.row, p.metric, ours, p, _runs(results, ours, p.metric)))
+        made.setdefault(p.table, []).append(
+            Compared(p.table, p.row, p.metric, ours, p, runs_of(results, *ours, p.metric))
+        )
     ranks = {(row.table, row.name): k for rows in TABLES.values() for k, row in enumerate(rows)}
     for ours in sorted({(r.table, r.row) for r in results}, key=lambda each: (each[0], ranks.get(each, 99), each)):
         table, row = ours
@@ -151,15 +153,8 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
         for metric in [m for m in asked if m in had] or [*had][:1]:
             if not any(line.ours == ours and line.metric == metric for line in lines):
                 elsewhere = next((p for p in numbers if (p.ours_table, p.ours_row, p.metric) == (*ours, metric)), None)
-                lines.append(Compared(table, row, metric, ours, elsewhere, _runs(results, ours, metric)))
+                lines.append(Compared(table, row, metric, ours, elsewhere, runs_of(results, *ours, metric)))
     return made
-
-
-def _runs(results: Sequence[Result], ours: tuple[str, str], metric: str) -> tuple[Result, ...]:
-    """The runs of a row: the full ones, or the quick ones where there are no others."""
-    found = [r for r in results if (r.table, r.row) == ours and metric in r.metrics]
-    full = [r for r in found if not r.config.get("quick")]
-    return tuple(sorted(full or found, key=lambda r: r.seed))
 
 
 def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:

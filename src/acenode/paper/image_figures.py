@@ -1,0 +1,38 @@
+"""What the result file of an image classifier keeps besides its accuracy: Table 5, Figure 5, and its attention."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..models import ImageClassifier
+from ..tasks import LabelImages, Pictures
+from .figures import rounded
+from .image_analysis import attention_over_time, embedding, features, silhouette
+
+_CLUSTERED, _EMBEDDED, _DRAWN = 5000, 1000, 6
+_TIMES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def silhouettes(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict[str, float]:
+    """Table 5: of the clusters K-Means finds in the features of test images, and of their classes."""
+    some = _some(data, test, _CLUSTERED)
+    scores = silhouette(features(model, some.images).pooled, np.asarray(some.label), seed=0)
+    return {"silhouette": scores["kmeans"], "silhouette_classes": scores["classes"]}
+
+
+def tsne(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict:
+    """Figure 5: the features of some test images in the plane."""
+    some = _some(data, test, _EMBEDDED)
+    placed = embedding(features(model, some.images).pooled, seed=0)
+    label = np.asarray(some.label)[placed.rows].tolist()
+    return {"x": rounded(placed.places[:, 0], 2), "y": rounded(placed.places[:, 1], 2), "label": label}
+
+
+def attention_maps(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict:
+    """phi(a(t)) over the places of the feature map, mean over the channels, for some test images."""
+    maps = attention_over_time(model, _some(data, test, _DRAWN).images, _TIMES)
+    return {"times": list(_TIMES), "maps": rounded(maps, 4)}
+
+
+def _some(data: Pictures, test, count: int) -> Pictures:
+    chosen = np.asarray(test)[:count]
+    return Pictures(jnp.asarray(data.pixels)[chosen], jnp.asarray(data.label)[chosen])
