@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 import jax
 import pytest
@@ -13,12 +14,23 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)
 
 
+_MAPS = Path("/proc/self/maps")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_compiled_programs():
     """A compiled program keeps a dozen memory maps; one process may hold 65,530, and dies where it asks for more."""
     yield
-    jax.clear_caches()
-    gc.collect()
+    if not _MAPS.exists() or _MAPS.read_bytes().count(b"\n") > 15_000:
+        jax.clear_caches()
+        gc.collect()
+
+
+def pytest_collection_modifyitems(items):
+    """With `--dist loadgroup`: a file stays together, and so do the estimators, which share what they fitted."""
+    for item in items:
+        shared = item.path.parent.name == "estimators"
+        item.add_marker(pytest.mark.xdist_group("estimators" if shared else item.path.stem))
 
 
 @pytest.fixture

@@ -353,3 +353,14 @@ def test_ten_thousand_series_are_read_at_once():
     began = time.process_time()
     panel = read(frame, COLUMNS).panel(HOURS)
     assert len(panel) == count and time.process_time() - began < 5
+
+
+def test_ids_of_a_part_of_a_larger_table_are_those_in_it():
+    """The dictionary of an Arrow column knows the ids of all rows that there once were."""
+    import pyarrow as pa
+
+    whole = pa.table({"id": pa.array(["a", "b", "c", "b"]).dictionary_encode(), "time": [1, 1, 1, 2], "x": [1.0] * 4})
+    part = whole.filter(pa.array([False, True, True, True]))
+    read_back = read(part, Columns("id", "time", ("x",)))
+    assert list(read_back.ids) == ["b", "c"]
+    assert list(np.diff(read_back.starts)) == [2, 1]

@@ -107,3 +107,15 @@ def test_a_record_shorter_than_the_first_hop_is_read_to_its_end(times):
     for backward in (True, False):
         laid = moves(jnp.asarray(times), jnp.asarray(len(times)), backward)
         assert int(laid.update.sum()) == len(times)
+
+
+def test_gates_with_a_memory_keep_what_was_read_first(key):
+    """The first of many rows still matters at the end; with gates that start at a half it does not."""
+    records = [series(np.arange(40) / 40, np.r_[first, np.zeros(39)][:, None]) for first in (0.0, 5.0)]
+
+    def distance(memory):
+        model = ODERNN(1, size=8, width=6, hidden=1, memory=memory, backward=False, key=key)
+        one, other = eqx.filter_jit(lambda batch: jax.vmap(model)(batch))(stack(records))[:, :8]
+        return float(jnp.abs(one - other).max())
+
+    assert distance(40.0) > 1e-3 > 100 * distance(None)

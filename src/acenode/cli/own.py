@@ -54,7 +54,7 @@ def train(
     elif label is not None:
         fail(f"--label is for --task classify, not for {task.value}.")
     estimator = kinds[task](**given)
-    frame = _checked(lambda: _read(data))
+    frame = _checked(lambda: _read(data, exact={id, time, label or ""}))
     checkpoint = out.with_name(f".{out.name}-training.safetensors")
     _check_writable(out)
     estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
@@ -95,7 +95,9 @@ def predict(
 
 def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
     """How good a model is on a table that it has not seen."""
-    estimator, frame = _load(folder), _checked(lambda: _read(data))
+    estimator = _load(folder)
+    roles = estimator.columns_
+    frame = _checked(lambda: _read(data, exact={roles.id, roles.time, roles.label or ""}))
     metrics = _checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps(metrics))
@@ -194,10 +196,10 @@ def _checked(call: Any) -> Any:
     return answer
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, exact: set[str] | None = None) -> Any:
     from .read import read_table
 
-    return read_table(path)
+    return read_table(path, exact)
 
 
 def _load(folder: Path) -> Any:

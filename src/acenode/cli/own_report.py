@@ -3,24 +3,29 @@
 from pathlib import Path
 from typing import Any
 
-import narwhals as nw
 import numpy as np
+
+_SERIES = 300  # at most so many for the error over time
+_VARIABLES = 9  # at most so many panels
+_BINS = 8
 
 
 def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     """Write `report/index.html` into the model's folder; nothing where matplotlib is not installed."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError:
         return None
-    matplotlib.use("Agg")
     from ..estimators.registry import MODELS
+    from ..estimators.table import read
     from ..report import page, plots
 
-    summary, settings = estimator.summary_, estimator.settings_
-    table = nw.from_native(frame, eager_only=True)
-    id = table.get_column(estimator.columns_.id)[0]
-    own = table.filter(nw.col(estimator.columns_.id) == id)
+    summary, settings, names = estimator.summary_, estimator.settings_, estimator.columns_.values
+    table = read(frame, estimator.columns_)
+    panel = estimator._scaled(table, "the training table")
+    shown = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
+    scale, unit = _clock(estimator, float(np.asarray(panel.series.times).max()))
+    says = MODELS[settings.model].says if settings.model in MODELS else "a model of your own"
     rows = [
         ["series", f"{summary.series:,}, {summary.validation_series:,} of them for validation"],
         ["observed values", f"{summary.observations:,}"],
@@ -29,29 +34,98 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
         [f"validation {summary.metric}", f"{summary.validation:.4f}"],
         ["seconds", f"{summary.seconds:.0f}"],
     ]
-    curves = plots.learning_curves(
-        [(settings.model, estimator.history_[f"validation_{summary.metric}"])], summary.metric
-    )
-    sections = [
-        page.Section("The run", [f"{settings.model}: {_says(MODELS, settings.model)}."], [page.Table(["", ""], rows)]),
-        page.Section(
-            "Learning", ["The validation score over the epochs."], [page.picture("learning", curves, "learning")]
-        ),
-    ]
+    score = estimator.history_[f"validation_{summary.metric}"]
+    curves = plots.learning_curves([(settings.model, np.asarray(score))], summary.metric)
+    learning = page.picture("learning", curves, f"{summary.metric} on the validation series by epoch")
+    sections = [page.Section("The run", [f"{settings.model}: {says}."], [page.Table(["", ""], rows)])]
+    who = f"{estimator.columns_.id} {panel.ids[shown]}"
+    if estimator.task in ("forecast", "impute"):
+        words = {
+            "forecast": f"{who}: known up to the shaded part, forecast from there, with the 90 % band.",
+            "impute": f"{who}: what was observed, and what the model would fill in between, with the 90 % band.",
+        }
+        figure = _bands(estimator, panel, shown, scale)
+        sections.append(
+            page.Section("One series", [_time(words[estimator.task], unit)], [page.picture("series", figure, who)])
+        )
     if estimator.task == "forecast":
-        picture = page.picture("forecast", _forecast(estimator, own, id), f"forecast of {id}")
-        words = f"{estimator.columns_.id} {id}: what was seen, and the forecast after the last row with its band."
-        sections.append(page.Section("A forecast", [words], [picture]))
-    lead = f"Trained on {summary.series:,} series of {', '.join(estimator.columns_.values)}."
+        figure = _error(estimator, panel, scale)
+        words = "Squared error of the forecasts of the last part of each series, in scaled units (1 is the variance)."
+        error = page.picture("error", figure, "squared error over time")
+        sections.append(page.Section("Error over time", [_time(words, unit)], [error]))
+    if estimator.entry_.attends is not None:
+        figure = _attention(estimator, panel, shown, scale)
+        words = f"{who}: how much each row of a matrix looks at each column; a row adds up to 1."
+        attention = page.picture("attention", figure, "attention over time")
+        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
+    sections.append(page.Section("Learning", ["The validation score over the epochs."], [learning]))
+    lead = f"Trained on {summary.series:,} series of {', '.join(names)}."
     return page.write(out / "report", f"{type(estimator).__name__}: {settings.model}", lead, sections)
 
 
-def _says(models: Any, name: str) -> str:
-    return models[name].says if name in models else "a model of your own"
+def _clock(estimator: Any, longest: float) -> tuple[float, str]:
+    """What to multiply the model's times by, and the unit they then have; no name for numbers, which have none."""
+    clock = estimator.clock_
+    if clock.kind == "number":
+        return clock.unit, ""
+    days = clock.unit * longest / 86_400
+    return (clock.unit / 86_400, "days") if days > 3 else (clock.unit / 3600, "hours")
 
 
-def _forecast(estimator: Any, own: Any, id: Any):
-    times = own.get_column(estimator.columns_.time)
-    last, first = times[-1], times[0]
-    ahead = [last + (last - first) * part for part in np.linspace(0.02, 0.25, 8).tolist()]
-    return estimator.plot(own.to_native(), id, ahead)
+def _time(words: str, unit: str) -> str:
+    return words + (f" Time in {unit} since its first row." if unit else " Time since its first row.")
+
+
+def _bands(estimator: Any, panel: Any, which: int, scale: float):
+    from ..estimators.base import gaussians
+    from ..report import plots
+    from ..series import Panel, Series
+
+    one = panel.series[which : which + 1]
+    known = estimator._last_part(one).known if estimator.task == "forecast" else one
+    last = float(np.asarray(one.times).max())
+    grid = np.linspace(0, last, 120, dtype=np.float32)[None]
+    mean, log_variance = gaussians(estimator.model_, Panel(known, panel.ids[which : which + 1], panel.variables), grid)
+    chosen = slice(0, _VARIABLES)
+    names = estimator.columns_.values[chosen]
+    deviation = estimator.scaler_.unscale_deviation(np.exp(0.5 * log_variance[0]))
+    band = plots.Band(
+        estimator.settings_.model,
+        np.asarray(estimator.scaler_.unscale(mean[0]))[:, chosen],
+        np.asarray(deviation)[:, chosen],
+    )
+    values = np.asarray(estimator.scaler_.unscale(one.values[0]))
+    drawn = Series(one.times[0] * scale, values[:, chosen], one.observed[0][:, chosen], one.length[0])
+    split = (1 - estimator.horizon) * last if estimator.task == "forecast" else last
+    return plots.forecasts(grid[0] * scale, [band], drawn, names, split * scale)
+
+
+def _error(estimator: Any, panel: Any, scale: float):
+    from ..estimators.base import gaussians
+    from ..report import plots
+    from ..series import Panel
+
+    some = panel[: min(_SERIES, len(panel))]
+    question = estimator._last_part(some.series)
+    times, scored = np.asarray(question.times), np.asarray(question.scored)
+    mean, _ = gaussians(estimator.model_, Panel(question.known, some.ids, some.variables), times)
+    error = np.square(np.asarray(question.values) - mean)
+    at = np.broadcast_to(times[..., None], error.shape)[scored]
+    edges = np.linspace(at.min(), max(at.max(), at.min() + 1e-6), _BINS + 1)
+    place = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, _BINS - 1)
+    count = np.bincount(place, minlength=_BINS)
+    total = np.bincount(place, weights=error[scored], minlength=_BINS)
+    errors = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return plots.error_over_time(edges * scale, [(estimator.settings_.model, errors)], 0.0, "squared error")
+
+
+def _attention(estimator: Any, panel: Any, which: int, scale: float):
+    from ..estimators.explain import attention_of
+    from ..report import plots
+
+    one = panel[which : which + 1]
+    weights, names = attention_of(estimator, one)
+    count = int(np.asarray(one.series.length)[0])
+    rows = np.unique(np.linspace(0, count - 1, 5).round().astype(int))
+    times = np.asarray(one.series.times)[0, rows] * scale
+    return plots.attention_over_time(times, [("attention", weights[0, rows])], [str(n) for n in names])

@@ -9,6 +9,7 @@ import jax
 import narwhals as nw
 import numpy as np
 
+from ..series import Panel
 from ..train.checkpoint import write_atomically
 from .base import in_parts, with_room
 from .table import Columns, Kind, Table, frame_of, read, shown, times_of, write_frame, write_times
@@ -35,22 +36,27 @@ def attention_frame(estimator: Any, frame: Any) -> Any:
 
 
 def _weights(estimator: Any, frame: Any) -> tuple[Table, np.ndarray, np.ndarray]:
+    what = "the table to explain"
+    columns = Columns(estimator.columns_.id, estimator.columns_.time, estimator.columns_.values)
+    table = read(frame, columns, what=what)
+    weights, names = attention_of(estimator, estimator._scaled(table, what))
+    return table, weights, names
+
+
+def attention_of(estimator: Any, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (series, rows, who looks, at whom) at the times of the rows, and the names of who looks."""
     kind = estimator.entry_
     if kind.attends is None:
         raise ValueError(
             f"attention: the model {estimator.settings_.model} has none; fit one whose name begins with ace, such as "
             "ace-variables."
         )
-    what = "the table to explain"
-    columns = Columns(estimator.columns_.id, estimator.columns_.time, estimator.columns_.values)
-    table = read(frame, columns, what=what)
-    panel = estimator._scaled(table, what)
     asked = np.asarray(panel.series.times)
     roomy = with_room(estimator.model_, panel, asked)
     weights = in_parts(lambda series, times: _attention(roomy.model, series, times), panel, asked)
     weights, count = weights[:, : asked.shape[1]], weights.shape[-1]
     names = list(estimator.columns_.values) if kind.attends == "variables" else [f"h{i + 1}" for i in range(count)]
-    return table, weights, np.asarray(names, object)
+    return weights, np.asarray(names, object)
 
 
 @eqx.filter_jit

@@ -7,10 +7,12 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 
+from ..datasets.split import Split
 from ..models.gru_ode_bayes import GRUODEBayes, Memory
 from ..series import Question, Scaler, Series, forecast
 from ..tasks import Forecast, Headed
@@ -19,6 +21,8 @@ from . import base, explain
 from .registry import Entry, entry
 from .saved import save as save_estimator
 from .table import Kind, given_times, moments_of, read, shown, shown_time, times_of, write_frame, write_times
+
+_CUTS, _CUT_BETWEEN = 2, (0.2, 1.0)  # how often each series is cut for training, and at which parts of its time
 
 
 class Forecaster(base.Estimator):
@@ -77,8 +81,7 @@ class Forecaster(base.Estimator):
         series = table.panel(clock).series
         scaler = Scaler.fit(series[split.train])
         series = scaler.scale(series)
-        entire = np.isin(np.arange(len(series)), split.train) if kind.filters else None
-        data = self._last_part(series, entire)
+        data, split = self._training_questions(series, split)
         if not data.scored[split.validation].any():
             raise ValueError(
                 f"the training table: no series set aside has values in its last {self.horizon:.0%} to forecast; give "
@@ -95,11 +98,21 @@ class Forecaster(base.Estimator):
     def _build(self, key) -> Headed:
         return self._gaussian(key)
 
-    def _last_part(self, series: Series, entire: np.ndarray | None = None) -> Question:
+    def _training_questions(self, series: Series, split: Split) -> tuple[Question, Split]:
+        """The last part of every series, to validate by; behind that each training series, cut at random moments.
+
+        A model that only ever answered about the next row would be lost further ahead.
+        """
+        random = np.random.default_rng(self.seed)
+        chosen = np.tile(split.train, _CUTS)
+        cuts = random.uniform(*_CUT_BETWEEN, (len(chosen), 1)) * _last_times(series[chosen])
+        asked = [self._last_part(series), forecast(series[chosen], cuts)]
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *asked)
+        return together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
+
+    def _last_part(self, series: Series) -> Question:
         """What is asked of series: their last part, from what came before."""
-        times = np.asarray(series.times)
-        cut = (1 - self.horizon) * np.take_along_axis(times, np.asarray(series.length)[:, None] - 1, axis=1)
-        return forecast(series, cut, entire=entire)  # pyright: ignore[reportArgumentType]
+        return forecast(series, (1 - self.horizon) * _last_times(series))
 
     def _forget(self) -> None:
         self.memory_: dict[Any, _Followed] = {}
@@ -296,6 +309,10 @@ class Forecaster(base.Estimator):
         for q in self.quantiles:
             data[_quantile(q)] = (mean + NormalDist().inv_cdf(q) * sd).ravel().astype(np.float64)
         return write_frame(data, backend)
+
+
+def _last_times(series: Series) -> np.ndarray:
+    return np.take_along_axis(np.asarray(series.times), np.asarray(series.length)[:, None] - 1, axis=1)
 
 
 class _Followed(NamedTuple):

@@ -219,7 +219,12 @@ def _coded(given: nw.Series) -> tuple[np.ndarray, list]:
         encoded = native if pa.types.is_dictionary(native.type) else native.dictionary_encode()
         parts = encoded.unify_dictionaries().chunks
         codes = np.concatenate([part.indices.to_numpy() for part in parts])
-        return codes, parts[0].dictionary.to_pylist()
+        distinct = parts[0].dictionary
+        there = np.zeros(len(distinct), bool)
+        there[codes] = True
+        if not there.all():  # some rows of a larger table
+            codes, distinct = (np.cumsum(there) - 1)[codes], distinct.filter(pa.array(there))
+        return codes, distinct.to_pylist()
     items = given.to_list()
     distinct = {item: k for k, item in enumerate(dict.fromkeys(items))}
     return np.fromiter(map(distinct.__getitem__, items), np.int64, len(items)), list(distinct)

@@ -64,6 +64,9 @@ class GatedUpdate(eqx.Module):
 
     `u, r` gates and candidates from networks with one hidden tanh layer; the candidate has no tanh on its output.
     What depends on the input row alone is computed for all rows at once by `project`.
+
+    `memory` lets the update gates start with memories of 1 to so many rows (biases `log U(1, memory)`), where they
+    otherwise start by forgetting half at every row: what was read first would hardly reach the end of a long record.
     """
 
     gates_in: Float[Array, "hidden2 inputs"]
@@ -74,7 +77,7 @@ class GatedUpdate(eqx.Module):
     candidate: eqx.nn.Linear
     candidate_out: eqx.nn.Linear
 
-    def __init__(self, inputs: int, size: int, width: int = 50, *, key: PRNGKeyArray):
+    def __init__(self, inputs: int, size: int, width: int = 50, memory: float | None = None, *, key: PRNGKeyArray):
         k = iter(jax.random.split(key, 7))
         self.gates_in = 0.1 * jax.random.normal(next(k), (2 * width, inputs))
         self.candidate_in = 0.1 * jax.random.normal(next(k), (width, inputs))
@@ -83,6 +86,9 @@ class GatedUpdate(eqx.Module):
         self.reset_out = normal_linear(width, size, key=next(k))
         self.candidate = normal_linear(2 * size, width, key=next(k))
         self.candidate_out = normal_linear(width, 2 * size, key=next(k))
+        if memory is not None:
+            biases = jnp.log(jax.random.uniform(key, (size,), minval=1.0, maxval=memory))
+            self.update_out = eqx.tree_at(lambda l: l.bias, self.update_out, biases)
 
     def project(self, x: Float[Array, "rows inputs"]) -> tuple[Array, Array]:
         return x @ self.gates_in.T, x @ self.candidate_in.T
@@ -119,12 +125,13 @@ class ODERNN(eqx.Module):
         hidden: int = 4,
         *,
         gate_width: int = 50,
+        memory: float | None = None,
         backward: bool = True,
         key: PRNGKeyArray,
     ):
         one, two = jax.random.split(key)
         self.field = MLPField(size, width, hidden, init="normal", key=one)
-        self.unit = GatedUpdate(2 * variables, size, gate_width, key=two)
+        self.unit = GatedUpdate(2 * variables, size, gate_width, memory, key=two)
         self.size = size
         self.backward = backward
 

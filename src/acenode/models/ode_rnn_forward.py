@@ -33,10 +33,12 @@ class ForwardODERNN(eqx.Module):
         hidden: int = 4,
         *,
         gate_width: int = 50,
+        memory: float | None = None,
         including: bool = False,
         key: PRNGKeyArray,
     ):
-        self.unit = ODERNN(variables, size, width, hidden, gate_width=gate_width, backward=False, key=key)
+        gates = {"gate_width": gate_width, "memory": memory}
+        self.unit = ODERNN(variables, size, width, hidden, **gates, backward=False, key=key)
         self.including = including
 
     @property

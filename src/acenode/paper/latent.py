@@ -56,6 +56,7 @@ class Sizes(NamedTuple):
     layers: int
     gate_width: int = 50
     samples: int = 3
+    memory: float | None = None  # of the gates of the ODE-RNN at the start; the published ones forget half at every row
 
 
 class Kind(NamedTuple):
@@ -102,7 +103,7 @@ def _field(sizes: Sizes, size: int, key: Array) -> MLPField:
 
 def _ode_encoder(sizes: Sizes, key: Array) -> ODERNN:
     layers, gates = (sizes.width, sizes.encoder_layers), sizes.gate_width
-    return ODERNN(sizes.variables, sizes.recognition, *layers, gate_width=gates, key=key)
+    return ODERNN(sizes.variables, sizes.recognition, *layers, gate_width=gates, memory=sizes.memory, key=key)
 
 
 def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0) -> Kind:
@@ -157,7 +158,15 @@ def _vae(sizes: Sizes) -> Kind:
 def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
     def build(key, mean):
         layers, gates = (sizes.width, sizes.encoder_layers), sizes.gate_width
-        return ForwardODERNN(sizes.variables, sizes.latent, *layers, gate_width=gates, including=including, key=key)
+        return ForwardODERNN(
+            sizes.variables,
+            sizes.latent,
+            *layers,
+            gate_width=gates,
+            memory=sizes.memory,
+            including=including,
+            key=key,
+        )
 
     return Kind(build, sizes.latent, sizes.latent, True)
 

@@ -26,7 +26,8 @@ from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
 HALF = 0.5  # of the 48 hours are known where the rest is asked for
-SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4)
+ROWS_OF_A_RECORD = 75  # mean
+SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4, memory=ROWS_OF_A_RECORD)
 
 
 # --- models ---------------------------------------------------------------------------------------------------
