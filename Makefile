@@ -17,7 +17,7 @@ demo: $(VENV)/.installed-report ## train with and without attention on generated
 	$(BIN)/acenode demo --out demo
 
 test: $(VENV)/.installed-dev ## run all tests (under 10 minutes on two cores)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
 	$(BIN)/ruff check .

@@ -26,11 +26,16 @@ def _forget_compiled_programs():
         gc.collect()
 
 
-def pytest_collection_modifyitems(items):
-    """With `--dist loadgroup`: a file stays together, and so do the estimators, which share what they fitted."""
-    for item in items:
-        shared = item.path.parent.name == "estimators"
-        item.add_marker(pytest.mark.xdist_group("estimators" if shared else item.path.stem))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file stays together on one process, and so do all estimators, which share what they fitted."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "estimators" if nodeid.startswith("tests/estimators/") else super()._split_scope(nodeid)
+
+    return Together(config, log)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def train(data: Path, out: Path, *more):
     return run("train", data, "--id", "patient", "--time", "hour", "--out", out, *QUICK, *more)
 
 
-FORECAST = ("--value", "pulse", "--value", "pressure", "--model", "gru-d")
+FORECAST = ("--value", "pulse", "--value", "pressure", "--model", "gru-d", "--report")
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,12 @@ def test_a_forecast_from_file_to_file(place, data, model):
     assert {row["variable"] for row in answer} == {"pulse", "pressure"}
     assert all(float(row["q0.05"]) < float(row["mean"]) < float(row["q0.95"]) for row in answer)
     assert not list(place.glob(".*"))
+
+
+def test_a_run_has_its_page(model):
+    names = {path.name for path in (model / "report").iterdir()}
+    assert names == {"index.html", "series.png", "error.png", "learning.png"}  # this model has no attention
+    assert "Trained on 12 series of pulse, pressure." in (model / "report" / "index.html").read_text()
 
 
 def test_times_for_each_id_from_a_file(place, data, model):

@@ -95,7 +95,7 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float):
         np.asarray(deviation)[:, chosen],
     )
     values = np.asarray(estimator.scaler_.unscale(one.values[0]))
-    drawn = Series(one.times[0] * scale, values[:, chosen], one.observed[0][:, chosen], one.length[0])
+    drawn = Series(one.times[0] * scale, values[:, chosen], one.observed[0][:, chosen], one.length[0, ...])
     split = (1 - estimator.horizon) * last if estimator.task == "forecast" else last
     return plots.forecasts(grid[0] * scale, [band], drawn, names, split * scale)
 

@@ -235,12 +235,12 @@ def train(
     task,
     data,
     split: Split,
-    observations: int,
+    series: Series,
     *,
     checkpoint: str | Path | None,
     progress: Progress | bool,
 ) -> None:
-    """Fit and keep the best parameters, the history and a summary on the estimator."""
+    """Fit and keep the best parameters, the history and a summary (of all `series`) on the estimator."""
     s = estimator.settings_
     estimator.__dict__.pop("model_", None)  # where training is cut short, no old model may go with the new settings
     recipe = Recipe(
@@ -258,9 +258,9 @@ def train(
     estimator.model_ = at_rest(done.model(0))
     estimator.history_ = {name: values[:, 0] for name, values in done.history.items()}
     estimator.summary_ = Summary(
-        series=len(split.train) + len(split.validation),
+        series=len(series),
         validation_series=len(split.validation),
-        observations=observations,
+        observations=int(series.observed.sum()),
         epochs=len(done.history["loss"]),
         best_epoch=int(done.best_epoch[0]) + 1,
         metric=task.monitor,

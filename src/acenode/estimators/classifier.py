@@ -80,8 +80,7 @@ class Classifier(base.Estimator):
         self.settings_, self.clock_, self.scaler_, self.entry_ = settings, clock, scaler, kind
         self.columns_, self.classes_ = table.columns, classes
         data = Classified(scaler.scale(series), codes)
-        count = int(series.observed.sum())
-        base.train(self, self._build, LabelClasses(), data, split, count, checkpoint=checkpoint, progress=progress)
+        base.train(self, self._build, LabelClasses(), data, split, series, checkpoint=checkpoint, progress=progress)
         return self
 
     def _build(self, key) -> Headed:

@@ -90,8 +90,7 @@ class Forecaster(base.Estimator):
         self.settings_, self.clock_, self.scaler_, self.columns_ = settings, clock, scaler, table.columns
         self.entry_ = kind
         task = Forecast()
-        observations = int(series.observed.sum())
-        base.train(self, self._build, task, data, split, observations, checkpoint=checkpoint, progress=progress)
+        base.train(self, self._build, task, data, split, series, checkpoint=checkpoint, progress=progress)
         self._forget()
         return self
 

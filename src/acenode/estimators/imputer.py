@@ -62,9 +62,8 @@ class Imputer(base.Estimator):
         self.settings_, self.clock_, self.scaler_, self.columns_ = settings, clock, scaler, table.columns
         self.entry_ = kind
         data = _hidden(scaler.scale(series), self.hide, self.seed)
-        count = int(series.observed.sum())
         task = Forecast(penalty=0.01)
-        base.train(self, self._build, task, data, split, count, checkpoint=checkpoint, progress=progress)
+        base.train(self, self._build, task, data, split, series, checkpoint=checkpoint, progress=progress)
         return self
 
     def _build(self, key) -> Headed:
