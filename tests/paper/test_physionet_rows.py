@@ -70,9 +70,14 @@ SPLIT = Split(np.arange(12), np.arange(12, 18), np.arange(18, 24))
 
 def test_scaling_uses_training_records_only():
     question = mortality_data(records(24, 41), np.zeros(24, np.float32), SPLIT.train).question
-    train = np.asarray(question.values)[:12][np.asarray(question.observed)[:12]]
-    assert train.min() == 0 and train.max() <= 1
+    train = np.where(question.observed, question.values, np.nan)[:12]
+    counted = np.sum(~np.isnan(train), axis=(0, 1)) > 1
+    np.testing.assert_allclose(np.nanmean(train, axis=(0, 1))[counted], 0, atol=1e-5)
+    np.testing.assert_allclose(np.nanstd(train, axis=(0, 1))[counted], 1, atol=1e-5)
     assert np.asarray(question.times).max() <= 1
+    published = scaled(records(24, 41), SPLIT.train)
+    train = np.asarray(published.values)[:12][np.asarray(published.observed)[:12]]
+    assert train.min() == 0 and train.max() <= 1
 
 
 def batch_of(row):

@@ -20,7 +20,7 @@ from .latent import POISSON, Kind, Sizes, kinds
 from .physionet import checksum, decay, mean_of
 from .row import Prepared, Row
 
-SIZES = Sizes(variables=12, latent=15, recognition=100, width=500, encoder_layers=5, layers=3, memory=50)
+SIZES = Sizes(variables=12, latent=15, recognition=100, width=500, encoder_layers=5, layers=3, memory=50.0)
 
 
 def point_model(kind: Kind) -> Callable[..., Headed]:

@@ -25,9 +25,9 @@ from .row import Figure, Prepared, Row
 from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
+FARTHEST = 5.0  # standard deviations from the mean
 HALF = 0.5  # of the 48 hours are known where the rest is asked for
-ROWS_OF_A_RECORD = 75  # mean
-SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4, memory=ROWS_OF_A_RECORD)
+SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4, memory=75.0)
 
 
 # --- models ---------------------------------------------------------------------------------------------------
@@ -69,10 +69,15 @@ def _decoder(kind: Kind, key: Array) -> Callable:
 # --- data -----------------------------------------------------------------------------------------------------
 
 
-def scaled(panel: Panel, train: np.ndarray) -> Series:
-    """Values scaled by training statistics (minimum over maximum, as published), times in units of 48 hours."""
-    scaler = Scaler.fit(panel.series[train], "min_over_max")
-    series = scaler.scale(panel.series)
+def scaled(panel: Panel, train: np.ndarray, kind: str = "min_over_max") -> Series:
+    """Values scaled by training statistics, times in units of 48 hours.
+
+    The published scaling is the minimum over the maximum, which single large values press together. "standard" values
+    end at five standard deviations.
+    """
+    series = Scaler.fit(panel.series[train], kind).scale(panel.series)
+    if kind == "standard":
+        series = eqx.tree_at(lambda s: s.values, series, np.clip(series.values, -FARTHEST, FARTHEST))
     return eqx.tree_at(lambda s: s.times, series, (series.times / HOURS).astype(np.float32)).trimmed()
 
 
@@ -83,7 +88,7 @@ def mean_of(series: Series, train: np.ndarray) -> np.ndarray:
 
 
 def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
-    return Labelled(reconstruct(scaled(panel, train)), jnp.asarray(died, jnp.float32))
+    return Labelled(reconstruct(scaled(panel, train, "standard")), jnp.asarray(died, jnp.float32))
 
 
 @cache
@@ -140,8 +145,16 @@ def decay(iteration):
     return jnp.maximum(0.999**iteration, 0.1)
 
 
-def recipe(epochs: int) -> Recipe:
-    return Recipe(epochs=epochs, batch_size=50, optimiser="adamax", schedule=decay, norm="l2", eval_batch=400)
+def recipe(epochs: int, weight_decay: float = 0.0) -> Recipe:
+    return Recipe(
+        epochs=epochs,
+        batch_size=50,
+        optimiser="adamax",
+        schedule=decay,
+        norm="l2",
+        weight_decay=weight_decay,
+        eval_batch=400,
+    )
 
 
 def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", **config) -> Row:
@@ -150,13 +163,14 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", **config) -> 
         table="physionet-classification",
         name=name if read == "start" else f"{name}, label from the end",
         data=_mortality,
-        task=LabelSeries(read=read),
+        task=LabelSeries(read=read, noise=0.2),
         build=mortality_model(kind, read),
-        recipe=recipe,
+        # Chosen on validation records with Latent-ODE; the published 1e-2 without weight decay fits them too closely.
+        recipe=partial(recipe, weight_decay=1e-2),
         epochs=30,
-        learning_rate=1e-2,
+        learning_rate=3e-3,
         penalty=1e-2,
-        config={"read": read, "scaling": "min over max of training records", **config},
+        config={"read": read, "scaling": "standard deviations of training records", "noise": 0.2, **config},
         grid=SERIES_GRID,
         figures=_attention_figure(name, until=1.0),
     )
