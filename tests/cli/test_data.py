@@ -11,6 +11,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -203,7 +204,8 @@ def test_info_of_what_is_not_here(tmp_path):
         assert part in answer.stderr
 
 
-def test_info_shows_every_oddity_of_physionet(tmp_path):
+@pytest.fixture
+def stays(tmp_path):
     (tmp_path / "set-a").mkdir()
     (tmp_path / "set-b").mkdir()
     odd = "00:00,Height,-1\n00:00,Gender,-1\n01:00,Temp,-17.8\n02:00,pH,735\n03:00,HR,80\n04:00,Shoe,44\nnonsense\n"
@@ -211,6 +213,11 @@ def test_info_shows_every_oddity_of_physionet(tmp_path):
     (tmp_path / "set-a" / "8.txt").write_text("Time,Parameter,Value\n00:00,Age,60\n")
     (tmp_path / "set-b" / "9.txt").write_text("Time,Parameter,Value\n00:00,Age,60\n05:00,HR,90\n")
     (tmp_path / "Outcomes-a.txt").write_text("RecordID,In-hospital_death\n7,1\n8,0\n")
+    return tmp_path
+
+
+def test_info_shows_every_oddity_of_physionet(stays):
+    tmp_path = stays
     found = facts("physionet", "--data-dir", tmp_path)
     assert (found["samples"], found["classes"]) == (3, {"died": 1, "survived": 1, "unknown": 1})
     counts = found["counts"]
@@ -275,3 +282,31 @@ def test_info_of_generated_data():
     found = facts("regions")
     assert found["samples"] == 400 and len(found["variables"]) == 6 and found["folder"] is None
     assert "no files needed" in data("info", "regions").stdout
+
+
+def test_export_of_labelled_and_unlabelled_records(stays):
+    answer = data("export", "physionet", "--labelled", "--out", stays / "known.csv", "--data-dir", stays)
+    assert answer.exit_code == 0 and "--id record, --time hour, --label died" in answer.stdout
+    known = pd.read_csv(stays / "known.csv")
+    assert known[["record", "hour", "died"]].drop_duplicates("record").values.tolist() == [[7, 0, 1], [8, 0, 0]]
+    assert known["HR"].dropna().tolist() == [80] and known[["Temp", "pH", "Height"]].isna().all(axis=None)
+    answer = data("export", "physionet", "--unlabelled", "--out", stays / "unknown.parquet", "--data-dir", stays)
+    unknown = pd.read_parquet(stays / "unknown.parquet")
+    assert unknown["record"].tolist() == [9, 9] and "died" not in unknown and "--label" not in answer.stdout
+    both = data("export", "physionet", "--out", stays / "all.csv", "--data-dir", stays)
+    assert both.exit_code == 0 and pd.read_csv(stays / "all.csv")["died"].isna().sum() == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["mnist", "--out", "x.csv"], "mnist is not written as a table of series; these are: physionet"),
+        (["brusselator", "--out", "x.txt"], "expected a file that ends with .csv or .parquet"),
+        (["brusselator", "--labelled", "--out", "x.csv"], "brusselator has no labels"),
+        (["physionet", "--out", "x.csv"], "physionet is not here"),
+    ],
+)
+def test_what_cannot_be_exported(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = data("export", *arguments)
+    assert answer.exit_code == 1 and words in answer.stderr and not list(tmp_path.glob("x.*"))

@@ -71,10 +71,7 @@ def info(name: Name, data_dir: Place = None, as_json: AsJson = False) -> None:
     """What the files of a data set hold: samples, variables, ranges, classes, and everything odd about them."""
     each = _known(name)
     with _sentences():
-        place = each.found(data_dir)
-        if place is None and not each.generated:
-            looked = "".join(f"\n  {folder}" for folder in each.places(data_dir))
-            fail(f"{name} is not here. Looked in:{looked}\nGet it with: acenode data get {name}\n{each.steps()}")
+        place = _must_be_here(each, data_dir)
         facts = each.facts(each.load(data_dir))
     if as_json:
         head = {"name": name, "licence": each.licence, "folder": None if place is None else str(place)}
@@ -86,15 +83,63 @@ def info(name: Name, data_dir: Place = None, as_json: AsJson = False) -> None:
     _show(facts)
 
 
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="File for the table, .csv or .parquet.")],
+    labelled: Annotated[
+        bool | None, typer.Option("--labelled/--unlabelled", help="Only series with, or without, a known label.")
+    ] = None,
+    data_dir: Place = None,
+) -> None:
+    """Write a data set of series as a table, for `acenode train` and `acenode predict` or for other tools."""
+    from .read import write_table
+
+    each = _known(name)
+    if each.table is None:
+        tables = ", ".join(n for n, d in _catalogue().items() if d.table is not None)
+        fail(f"{name} is not written as a table of series; these are: {tables}.")
+    if out.suffix not in (".csv", ".parquet"):
+        fail(f"{out}: expected a file that ends with .csv or .parquet.")
+    _must_be_here(each, data_dir)
+    with _sentences():
+        table = each.table(data_dir)
+        rows = table.rows
+        if labelled is not None:
+            if table.label is None:
+                fail(f"{name} has no labels; leave out --labelled and --unlabelled.")
+            rows = rows.filter(rows[table.label].is_valid() if labelled else rows[table.label].is_null())
+            rows = rows if labelled else rows.drop_columns([table.label])
+        if len(rows) == 0:
+            fail(f"{name}: there are no such series.")
+        write_table(rows, out)
+    label = f", --label {table.label}" if table.label in rows.column_names else ""
+    typer.echo(f"{len(rows):,} rows written to {out} (--id {table.id}, --time {table.time}{label})")
+
+
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _known(name: str) -> "DataSet":
+def _catalogue() -> dict[str, "DataSet"]:
     from ..datasets.catalogue import CATALOGUE
 
-    if name not in CATALOGUE:
-        fail(f"no data set {name!r}. There are: {', '.join(CATALOGUE)}.")
-    return CATALOGUE[name]
+    return CATALOGUE
+
+
+def _known(name: str) -> "DataSet":
+    known = _catalogue()
+    if name not in known:
+        fail(f"no data set {name!r}. There are: {', '.join(known)}.")
+    return known[name]
+
+
+def _must_be_here(each: "DataSet", data_dir: Path | None) -> Path | None:
+    """The folder of its files; none where it has none."""
+    place = each.found(data_dir)
+    if place is None and not each.generated:
+        looked = "".join(f"\n  {folder}" for folder in each.places(data_dir))
+        fail(f"{each.name} is not here. Looked in:{looked}\nGet it with: acenode data get {each.name}\n{each.steps()}")
+    return place
 
 
 def _where(each: "DataSet", place: Path | None) -> str:

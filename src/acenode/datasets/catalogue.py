@@ -16,12 +16,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Series as a pyarrow table: one row for each id and time, blanks where nothing was observed."""
+
+    rows: Any
+    id: str
+    time: str
+    label: str | None = None
+
+
+@dataclass(frozen=True)
 class DataSet:
     """A data set.
 
     `folder` is the name of its folder in a data folder, and `needs` its files there, each by the names (or patterns) it
     may have; a generated data set has none. `official` gives the files to fetch, and `steps` says how to do that by
-    hand. `load` reads what lies in a data folder, and `facts` describes what `load` gave.
+    hand. `load` reads what lies in a data folder, `facts` describes what `load` gave; `table` makes a table of what
+    lies there, where it is series.
     """
 
     name: str
@@ -33,6 +44,7 @@ class DataSet:
     folder: str = ""
     needs: tuple[tuple[str, ...], ...] = ()
     official: Callable[[], tuple[Remote, ...]] | None = None
+    table: "Callable[[Folder | None], Table] | None" = None
     steps: Callable[[], str] = str
 
     @property
@@ -120,6 +132,30 @@ def _physionet_facts(data: Any) -> "Facts":
     from .facts import of_physionet
 
     return of_physionet(data)
+
+
+def _physionet_table(data_dir: Folder | None) -> Table:
+    """Without the sentinels and the impossible values."""
+    import numpy as np
+    import pyarrow as pa
+
+    from . import physionet
+
+    data = physionet.load(physionet.present(data_dir), data_dir=data_dir)
+    rows = _panel_rows(data, "record", "hour")
+    died = dict(zip(data.panel.ids.tolist(), data.died.tolist(), strict=True))
+    labels = [None if np.isnan(died[record]) else int(died[record]) for record in rows["record"].to_pylist()]
+    return Table(rows.append_column("died", pa.array(labels, pa.int8())), "record", "hour", "died")
+
+
+def _panel_rows(data: Any, id: str, time: str) -> Any:
+    from ..series import to_wide
+
+    return to_wide(data.panel, id=id, time=time, backend="pyarrow")
+
+
+def _table(load: Callable[[Folder | None], Any], id: str) -> Callable[[Folder | None], Table]:
+    return lambda data_dir: Table(_panel_rows(load(data_dir), id, "time"), id, "time")
 
 
 def _activity() -> tuple[Remote, ...]:
@@ -261,6 +297,7 @@ _ALL = (
         folder="physionet2012",
         needs=(("set-a", "set-a.tar*", "set-a.tgz", "set-a-[bc]*.t*"),),
         official=_physionet,
+        table=_physionet_table,
         steps=lambda: _by_hand("physionet2012", _physionet()),
     ),
     DataSet(
@@ -291,6 +328,7 @@ _ALL = (
         folder="ushcn",
         needs=(("small_chunked_sporadic.csv",),),
         official=_national,
+        table=_table(_load_national, "station"),
         steps=lambda: _by_hand("ushcn", _national()),
     ),
     DataSet(
@@ -303,6 +341,7 @@ _ALL = (
         folder="ushcn",
         needs=(("state17_ME.txt.gz", "state17_ME.txt"),),
         official=_maine,
+        table=_table(_load_maine, "window"),
         steps=lambda: _by_hand("ushcn", _maine()),
     ),
     DataSet(
@@ -312,6 +351,7 @@ _ALL = (
         licence="generated",
         load=_generate("ou"),
         facts=_panel_facts,
+        table=_table(_generate("ou"), "series"),
     ),
     DataSet(
         name="brusselator",
@@ -320,6 +360,7 @@ _ALL = (
         licence="generated",
         load=_generate("brusselator"),
         facts=_panel_facts,
+        table=_table(_generate("brusselator"), "series"),
     ),
     DataSet(
         name="regions",
