@@ -10,6 +10,9 @@ HEADINGS = {
     "pairwise": "Speed of a training step, side by side with rivals",
     "memory": "Memory of the backward pass against solver steps",
     "scaling": "Cost against batch, dimension and output times",
+    "image": "ACE-ODE-Net: training steps of an image classifier",
+    "climate": "GRU-ODE-Bayes beside an eager loop",
+    "patients": "Latent-ODE and ACE-Latent-ODE, one model and many",
 }
 
 

@@ -153,7 +153,7 @@ def test_the_mean_attention_is_kept_with_its_entropy(key):
     args = {"until": 1.0, "unit": 48.0, "points": 3}
     kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruct(), question, SPLIT.test, **args)
     assert kept["times"] == [0, 24, 48]
-    np.testing.assert_allclose(np.sum(kept["matrices"], axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.sum(kept["matrices"], axis=-1), 1, atol=3e-4)  # kept with four digits
     assert all(0 < e <= np.log(3) + 1e-6 for e in kept["entropy"])
     asked = jnp.full((1, 1), 1.0)
     last = model(question.known[18:19], asked, key, attention=True).attention

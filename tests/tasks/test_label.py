@@ -45,7 +45,7 @@ def case(key):
     batch = Labelled(reconstruct(stack(records)), np.array([0, 1, 0, 1, 1], np.float32))
     batch = jax.tree.map(jnp.asarray, batch)
     model = _Flat(FirstLook(NeuralODE(MLPField((2, 2), 8, 1, key=key), Solver("rk4", step=0.25)), 2))
-    return Headed(model, LabelHead(4, 4, 2, width=8, key=key)), batch
+    return Headed(model, LabelHead(eqx.nn.Linear(4, 2, key=key), 4, width=8, key=key)), batch
 
 
 class _Flat(eqx.Module):

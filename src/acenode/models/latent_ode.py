@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..series import Series
 from .encoders import encode
+from .posterior import Posterior
 from .trace import Trace
 
 
@@ -42,16 +42,7 @@ class LatentODE(eqx.Module):
         *,
         attention: bool = False,
     ) -> Trace:
-        mean, sd = self.posterior(series)
-        if self.samples == 0:
-            z0, penalty = mean[None], jnp.zeros(mean.shape[0], mean.dtype)
-        else:
-            # Drawn for each place in the batch, so that the size of the batch does not change it.
-            keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(mean.shape[0]))
-            shape = (self.samples, mean.shape[1])
-            noise = jax.vmap(lambda k: jax.random.normal(k, shape, mean.dtype), out_axes=1)(keys)
-            z0 = mean + sd * noise
-            penalty = jnp.mean(0.5 * (mean**2 + sd**2 - 1) - jnp.log(sd), axis=-1)
+        z0, penalty = self.posterior(series).draw(self.samples, key)
         count, batch = z0.shape[:2]
         h0 = z0.reshape(count * batch, *self.shape)
         begin = jnp.full((batch, 1), self.start, times.dtype)
@@ -68,8 +59,5 @@ class LatentODE(eqx.Module):
             grid,
         )
 
-    def posterior(self, series: Series) -> tuple[Float[Array, "batch latent"], Float[Array, "batch latent"]]:
-        """Mean and standard deviation of z(0)."""
-        both = jax.vmap(self.to_latent)(encode(self.encoder, series))
-        mean, sd = jnp.split(both, 2, axis=-1)
-        return mean, jnp.abs(sd) + 1e-6
+    def posterior(self, series: Series) -> Posterior:
+        return Posterior.of(encode(self.encoder, series), self.to_latent)

@@ -13,6 +13,7 @@ from ..ode import Stats
 from ..ode.fields import mlp
 from ..series import Series
 from .encoders import GRUEncoder, encode
+from .posterior import Posterior
 from .trace import Trace
 
 _LEAST_SD = 1e-3  # a prior narrower than this would make the divergence from it meaningless
@@ -151,25 +152,14 @@ class RNNVAE(eqx.Module):
         *,
         attention: bool = False,
     ) -> Trace:
-        mean, sd = self.posterior(series)
-        if self.samples == 0:
-            z0, penalty = mean[None], jnp.zeros(mean.shape[0], mean.dtype)
-        else:
-            # Drawn for each place in the batch, so that the size of the batch does not change it.
-            keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(mean.shape[0]))
-            shape = (self.samples, mean.shape[1])
-            noise = jax.vmap(lambda k: jax.random.normal(k, shape, mean.dtype), out_axes=1)(keys)
-            z0 = mean + sd * noise
-            penalty = jnp.mean(0.5 * (mean**2 + sd**2 - 1) - jnp.log(sd), axis=-1)
+        posterior = self.posterior(series)
+        z0, penalty = posterior.draw(self.samples, key)
         states = jax.vmap(jax.vmap(self._tell), in_axes=(0, None))(z0, jnp.asarray(times))
-        summary = jnp.broadcast_to(mean, z0.shape)
+        summary = jnp.broadcast_to(posterior.mean, z0.shape)
         return Trace(states, summary, penalty, None, Stats.none(z0.shape[0] * z0.shape[1]), None, None)
 
-    def posterior(self, series: Series) -> tuple[Float[Array, "batch latent"], Float[Array, "batch latent"]]:
-        """Mean and standard deviation of z0."""
-        both = jax.vmap(self.to_latent)(encode(self.encoder, series))
-        mean, sd = jnp.split(both, 2, axis=-1)
-        return mean, jnp.abs(sd) + 1e-6
+    def posterior(self, series: Series) -> Posterior:
+        return Posterior.of(encode(self.encoder, series), self.to_latent)
 
     def _tell(self, z0: Float[Array, " latent"], times: Float[Array, " queries"]) -> Float[Array, "queries latent"]:
         order = jnp.argsort(times)

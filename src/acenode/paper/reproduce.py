@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..train import Bar, Fit, Member, Progress, evaluate, fit, parameter_count
+from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
 from .row import Row
@@ -64,7 +64,7 @@ def reproduce(
     models = jax.tree.map(lambda x: x[np.asarray(chosen)] if eqx.is_array(x) else x, outcome.models)
     tested = [split.test for split in splits]
     test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
-    config = {**row.config, **_plain(recipe)}
+    config = {**row.config, **_plain(recipe, len(splits[0].train))}
     if grid:
         config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]
     if quick:
@@ -159,8 +159,16 @@ def _name_of_run(row: Row, seeds: Sequence[int], grid: bool, quick: bool) -> str
     return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}{marks}"
 
 
-def _plain(recipe) -> dict[str, object]:
-    return {k: v for k, v in asdict(recipe).items() if isinstance(v, str | int | float | bool | type(None))}
+def _plain(recipe: Recipe, samples: int) -> dict[str, object]:
+    """The recipe in a file; of its schedule, the factor on the learning rate at the start of each tenth of the run."""
+    plain: dict[str, object] = {
+        k: v for k, v in asdict(recipe).items() if isinstance(v, str | int | float | bool | type(None))
+    }
+    if recipe.schedule is None:
+        return plain
+    iterations = recipe.epochs * (samples // recipe.batch_size)
+    factors = [float(recipe.schedule(iterations * tenth // 10)) for tenth in range(10)]
+    return {**plain, "schedule": [round(factor, 4) for factor in factors]}
 
 
 def summary(rows: Sequence[results.Result], metric: str) -> str:

@@ -1,6 +1,6 @@
-"""Every table of the paper and its rows."""
+"""Every table of the paper and its rows, and the generated one whose optimum is known."""
 
-from . import activity, climate, images, physionet
+from . import activity, climate, double_ou, images, physionet
 from .baseline import Baseline
 from .row import Row
 
@@ -9,4 +9,5 @@ TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     "ushcn": climate.ROWS,
     **physionet.TABLES,
     "activity": activity.ROWS,
+    "double-ou": double_ou.ROWS,
 }

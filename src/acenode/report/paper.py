@@ -21,6 +21,7 @@ TITLES = {
     "physionet-classification": ("PhysioNet mortality", "Who dies in hospital, from 48 hours of intensive care."),
     "physionet-regression": ("PhysioNet values", "Measurements of intensive care, reconstructed and forecast."),
     "activity": ("Human Activity", "What a person is doing, at each point of time, from four sensors."),
+    "double-ou": ("Double Ornstein-Uhlenbeck", "A generated process whose best possible forecast is known."),
     "attention-size": ("Size of attention", "Ablation: the image classifiers with a small and a large attention."),
     "attention-type": ("Kind of attention", "Ablation: the first attention from a dense layer, fixed, or evolving."),
 }

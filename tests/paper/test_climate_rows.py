@@ -1,0 +1,60 @@
+"""The rows of the USHCN and of the double Ornstein-Uhlenbeck tables: each has a loss; the known optimum is reached by
+its filter and by no constant."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from acenode.paper import climate, double_ou
+from acenode.paper.baseline import Baseline
+from acenode.series import forecast, series, stack
+
+
+def question(variables: int, span: float):
+    random = np.random.default_rng(0)
+    many = [
+        series(
+            np.sort(random.choice(np.arange(1, 40), 6, replace=False)) * span / 40, random.normal(size=(6, variables))
+        )
+        for _ in range(4)
+    ]
+    return jax.tree.map(jnp.asarray, forecast(stack(many), 0.75 * span))
+
+
+TRAINED = [row for row in (*climate.ROWS, *double_ou.ROWS) if not isinstance(row, Baseline)]
+
+
+@pytest.mark.parametrize("row", TRAINED, ids=lambda row: f"{row.table}-{row.name}")
+def test_every_row_has_a_loss_and_metrics(row, key):
+    """By shapes alone."""
+    batch = question(5, 200.0) if row.table == "ushcn" else question(2, 10.0)
+
+    def loss_and_metrics(key):
+        model = row.build(key)
+        loss, _ = row.task.loss(model, batch, key, jnp.asarray(0))
+        return loss, row.task.metrics(row.task.outputs(model, batch, key), batch, jnp.ones(4))
+
+    loss, metrics = eqx.filter_eval_shape(loss_and_metrics, key)
+    assert loss.shape == () and {"mse", "negll"} <= set(metrics)
+
+
+def test_a_seed_is_a_fold():
+    with pytest.raises(ValueError, match="the folds are 0 to 4"):
+        climate.prepared(True, None, [5])
+
+
+def test_the_optimum_of_the_generated_process(monkeypatch):
+    monkeypatch.setattr(double_ou, "SAMPLES", 1000)
+    double_ou._generated.cache_clear()
+    (best,) = double_ou._optimum(None, [0])
+    made, split, asked = double_ou._generated()
+    double_ou._generated.cache_clear()
+    scored = np.asarray(asked.scored)[split.test]
+    spread = np.asarray(made.panel.series.values)[split.test][scored].var()
+    assert 0 < best["mse"] < 0.1 * spread
+    assert best["negll"] < 0.5 * np.log(2 * np.pi * spread) + 0.5 - 1
+    # Nothing after time 4 is known of a test series, and only the first row after it is asked for.
+    known = np.asarray(asked.known.times)[split.test][np.asarray(asked.known.real)[split.test]]
+    assert known.max() <= 4 and (scored.any(-1).sum(1) <= 1).all()
