@@ -2,10 +2,31 @@
 
 import gc
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import pytest
+
+
+def _quick_compiler() -> None:
+    """Half of the compiler's time goes into fusions that small programs do not need.
+
+    An unknown flag would end the process, so another one tries it first; the workers of a run inherit the answer.
+    """
+    flag = "--xla_cpu_use_fusion_emitters=false"
+    given = os.environ.get("XLA_FLAGS", "")
+    if flag in given or "ACENODE_TESTS_TRIED_FLAGS" in os.environ:
+        return
+    os.environ["ACENODE_TESTS_TRIED_FLAGS"] = "yes"
+    wanted = f"{given} {flag}".strip()
+    trial = [sys.executable, "-c", "import jax; jax.devices()"]
+    if subprocess.run(trial, env={**os.environ, "XLA_FLAGS": wanted}, capture_output=True).returncode == 0:
+        os.environ["XLA_FLAGS"] = wanted
+
+
+_quick_compiler()
 
 # A cache from an older run could hide that something no longer compiles. Name a folder in the variable to use one.
 os.environ.setdefault("ACENODE_COMPILATION_CACHE", "off")

@@ -1,5 +1,9 @@
 """The models without attention, and attention that is no attention."""
 
+import os
+import subprocess
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,9 +15,21 @@ from acenode.ode import AugmentedODE, CoEvolvingODE, Elementwise, Identity, Neur
 
 TIMES = jnp.array([[0.0, 0.3, 0.45, 1.0], [0.0, 0.2, 0.8, 0.8]])
 H0 = noise(2, 3)
+# Bits are the same where the compiler fuses both programs alike, as it does for users; not without its fusions.
+QUICK_COMPILER = "xla_cpu_use_fusion_emitters=false" in os.environ.get("XLA_FLAGS", "")
+usual_compiler = pytest.mark.skipif(QUICK_COMPILER, reason="run in a process of its own, with the usual compiler")
 solvers = pytest.mark.parametrize("solver", [Solver(), Solver("heun", step=0.1)], ids=["adaptive", "fixed step"])
 
 
+@pytest.mark.skipif(not QUICK_COMPILER, reason="this is the usual compiler")
+def test_bits_with_the_usual_compiler():
+    usual = {**os.environ, "XLA_FLAGS": "", "ACENODE_TESTS_TRIED_FLAGS": "yes"}
+    command = [sys.executable, "-m", "pytest", __file__, "-k", "bit_for_bit", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, env=usual, capture_output=True, text=True)
+    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+
+
+@usual_compiler
 @solvers
 def test_identity_attention_is_the_base_model_bit_for_bit(solver):
     f = Wave(3, (3,))
@@ -23,6 +39,7 @@ def test_identity_attention_is_the_base_model_bit_for_bit(solver):
     np.testing.assert_array_equal(attentive.a, np.broadcast_to(1e3 * np.eye(3), (2, 4, 3, 3)))
 
 
+@usual_compiler
 def test_open_gates_are_the_base_model_bit_for_bit():
     f, solver = Wave(3, (3,)), Solver()
     base = solve(NeuralODE(f, solver), H0, TIMES)
