@@ -143,17 +143,18 @@ class ODERNN(eqx.Module):
         """The last state, and the mean after every move."""
         laid = moves(jnp.asarray(series.times), jnp.asarray(series.length), self.backward)
         x = jnp.concatenate([series.values, series.observed.astype(series.values.dtype)], axis=1)
-        gates_x, candidate_x = self.unit.project(x)
+        # Laid out before the walk: rows picked inside it would cost the backward pass all rows at every move.
+        projected = tuple(each[laid.row] for each in self.unit.project(x))
         laid = laid._replace(update=laid.update & jnp.any(series.observed, axis=1)[laid.row])
 
         def move(state, step):
             mean, spread = state
-            dt, row, update = step
+            dt, update, projected = step
             mean = mean + dt * self.field(jnp.zeros(()), mean)
-            updated = self.unit(mean, spread, (gates_x[row], candidate_x[row]))
+            updated = self.unit(mean, spread, projected)
             mean, spread = (jnp.where(update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
             return (mean, spread), mean
 
-        zero = jnp.zeros(self.size, gates_x.dtype)
-        last, means = lax.scan(move, (zero, zero), (laid.dt, laid.row, laid.update))
+        zero = jnp.zeros(self.size, projected[0].dtype)
+        last, means = lax.scan(move, (zero, zero), (laid.dt, laid.update, projected))
         return last, (means, laid)
