@@ -77,3 +77,24 @@ def test_a_plot_of_nobody_is_refused(forecaster, frame):
         forecaster.plot(frame, "m99", [24.0])
     with pytest.raises(ValueError, match="there is no column 'machine'"):
         forecaster.plot(pd.DataFrame({"id": [1]}), "m99", [24.0])
+
+
+def test_an_imputer_draws_what_it_fills_in(imputer, frame):
+    import matplotlib.pyplot as plt
+
+    figure = imputer.plot(frame, "m03")
+    own = frame[frame["machine"] == "m03"]
+    for axis, name in zip(figure.axes, VALUES, strict=False):
+        seen, filled = axis.get_lines()
+        assert np.isfinite(seen.get_ydata()).sum() == own[name].notna().sum()
+        assert len(filled.get_ydata()) == own[name].isna().sum()
+    assert len(figure.axes) == len(VALUES) + 2  # the attention and its scale
+    plt.close(figure)
+
+
+def test_a_classifier_draws_what_it_was_shown(classifier, frame):
+    import matplotlib.pyplot as plt
+
+    figure = classifier.plot(frame, "m03")
+    assert len(figure.axes) == len(VALUES) and [len(axis.get_lines()) for axis in figure.axes] == [1] * len(VALUES)
+    plt.close(figure)

@@ -14,7 +14,7 @@ from ..series import Scaler
 from ..tasks import Headed
 from ..tasks.label_classes import Classified, LabelClasses
 from ..train import Progress
-from . import base, explain
+from . import base, explain, pictures
 from .registry import Entry, entry
 from .saved import save as save_estimator
 from .table import Columns, read, shown
@@ -130,6 +130,11 @@ class Classifier(base.Estimator):
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
         self._check_fitted()
         return explain.attention_frame(self, frame)
+
+    def plot(self, frame: Any, id: Any, out: str | Path | None = None):
+        """A picture of one series, and its attention where the model has one."""
+        self._check_fitted()
+        return pictures.plot_seen(self, frame, id, out)
 
     def save(self, folder: str | Path) -> Path:
         """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""

@@ -17,7 +17,7 @@ from ..models.gru_ode_bayes import GRUODEBayes, Memory
 from ..series import Question, Scaler, Series, forecast
 from ..tasks import Forecast, Headed
 from ..train import Progress
-from . import base, explain
+from . import base, explain, pictures
 from .registry import Entry, entry
 from .saved import save as save_estimator
 from .table import Kind, given_times, moments_of, read, shown, shown_time, times_of, write_frame, write_times
@@ -171,7 +171,7 @@ class Forecaster(base.Estimator):
     def plot(self, frame: Any, id: Any, at: Any, out: str | Path | None = None):
         """A picture of one series with its forecast bands, and its attention where the model has one."""
         self._check_fitted()
-        return explain.plot_forecast(self, frame, id, at, out)
+        return pictures.plot_forecast(self, frame, id, at, out)
 
     def save(self, folder: str | Path) -> Path:
         """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..series import Question, Scaler, Series
 from ..tasks import Forecast, Headed
 from ..train import Progress
-from . import base, explain
+from . import base, explain, pictures
 from .registry import Entry, entry
 from .saved import save as save_estimator
 from .table import read
@@ -114,6 +114,11 @@ class Imputer(base.Estimator):
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
         self._check_fitted()
         return explain.attention_frame(self, frame)
+
+    def plot(self, frame: Any, id: Any, out: str | Path | None = None):
+        """A picture of one series with its blanks filled in, and its attention where the model has one."""
+        self._check_fitted()
+        return pictures.plot_filled(self, frame, id, out)
 
     def save(self, folder: str | Path) -> Path:
         """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""
