@@ -60,3 +60,17 @@ def test_ours_beside_the_published(tmp_path):
 def test_an_unknown_table_is_named(tmp_path):
     answer = shown("imagenet", "--results", tmp_path)
     assert answer.exit_code == 1 and "no table 'imagenet'. There are: mnist" in answer.stderr
+
+
+def test_every_number_of_the_paper_has_a_row_that_can_be_run():
+    from acenode.paper.tables import TABLES
+
+    rows = {(row.table, row.name) for rows in TABLES.values() for row in rows}
+    assert [p for p in paper.published() if (p.ours_table, p.ours_row) not in rows] == []
+
+
+def test_a_broken_result_file_is_named(tmp_path):
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "torn.json").write_text("{")
+    answer = shown("--results", tmp_path)
+    assert answer.exit_code == 1 and "torn.json is not a result file" in answer.stderr
