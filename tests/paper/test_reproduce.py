@@ -1,5 +1,7 @@
 """A row is trained once, chosen by validation, and written down; baselines beside it; what is kept for pictures."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -80,6 +82,9 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     np.testing.assert_allclose(mean, done[0].metrics["mse_per_value"], rtol=1e-4)
     assert reproduce(*args, epochs=2, progress=Quiet()) == []
     assert asked == [[0, 1]]  # nothing is loaded where nothing is missing
+    other = replace(args[0], config={"scaling": "another"})
+    (again,) = reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())  # what was made otherwise is not done
+    assert again.config["scaling"] == "another" and again.epochs == 1
 
 
 def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tmp_path):

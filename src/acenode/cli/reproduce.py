@@ -33,7 +33,9 @@ def reproduce(
     from ..datasets.files import DataCorrupted, DataNotFound
     from ..paper.baseline import Baseline
     from ..paper.reproduce import reproduce as run_row, summary
+    from ..paper.results import BrokenResult
     from ..paper.tables import TABLES
+    from ..train import CheckpointMismatch
 
     if table not in TABLES:
         fail(f"no table {table!r}. There are: {', '.join(TABLES)}.")
@@ -48,7 +50,7 @@ def reproduce(
         row = known[name]
         try:
             done = run_row(row, range(seeds or (2 if quick else 5)), results, runs, **budget, data_dir=data_dir)
-        except (DataNotFound, DataCorrupted) as error:
+        except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
             fail(str(error))
         metric = "mse" if isinstance(row, Baseline) else row.task.monitor
         typer.echo(f"{name}: {summary(done, metric) if done else 'done before'}")

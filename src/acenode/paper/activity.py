@@ -66,6 +66,7 @@ def row(name: str, kind: Kind) -> Row:
         learning_rate=1e-2,
         penalty=1e-2,
         protocol="split by sequence",
+        config=dict(kind.config),
         grid=SERIES_GRID,
     )
 

@@ -60,12 +60,16 @@ class Sizes(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A row's model: `build(key, mean)`, with the training mean of each variable, and the sizes that heads see."""
+    """A row's model: `build(key, mean)`, with the training mean of each variable, and the sizes that heads see.
+
+    `config` is what a result file says of it.
+    """
 
     build: Callable[[Array, Any], eqx.Module]
     state: int
     summary: int
     deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
+    config: dict[str, object] = {}  # noqa: RUF012
 
 
 def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
@@ -106,6 +110,10 @@ def _ode_encoder(sizes: Sizes, key: Array) -> ODERNN:
     return ODERNN(sizes.variables, sizes.recognition, *layers, gate_width=gates, memory=sizes.memory, key=key)
 
 
+def _gates(sizes: Sizes) -> dict[str, object]:
+    return {"gate_memory": sizes.memory}
+
+
 def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0) -> Kind:
     """Latent-ODE with an ODE encoder and any ODE behind it."""
 
@@ -114,7 +122,7 @@ def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0) -> Kin
         to_latent = mlp(2 * sizes.recognition, 2 * sizes.latent, 100, 1, init="normal", key=two)
         return LatentODE(_ode_encoder(sizes, one), to_latent, ode(three), (sizes.latent,), sizes.samples)
 
-    return Kind(build, sizes.latent + extra, sizes.latent, False)
+    return Kind(build, sizes.latent + extra, sizes.latent, False, _gates(sizes))
 
 
 def _recurrent_encoder(sizes: Sizes) -> Kind:
@@ -137,7 +145,7 @@ def _poisson(sizes: Sizes) -> Kind:
         rest = (both, sizes.variables, sizes.width, SOLVER, sizes.samples)
         return LatentPoisson(_ode_encoder(sizes, one), to_latent, f, *rest, key=four)
 
-    return Kind(build, sizes.latent, both, False)
+    return Kind(build, sizes.latent, both, False, _gates(sizes))
 
 
 def _recurrent(sizes: Sizes, cell: Callable, including: bool, imputes: bool = False) -> Kind:
@@ -168,7 +176,7 @@ def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
             key=key,
         )
 
-    return Kind(build, sizes.latent, sizes.latent, True)
+    return Kind(build, sizes.latent, sizes.latent, True, _gates(sizes))
 
 
 POISSON = "Latent-ODE + Poisson"

@@ -170,7 +170,13 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", **config) -> 
         epochs=30,
         learning_rate=3e-3,
         penalty=1e-2,
-        config={"read": read, "scaling": "standard deviations of training records", "noise": 0.2, **config},
+        config={
+            "read": read,
+            "scaling": "standard deviations of training records",
+            "noise": 0.2,
+            **kind.config,
+            **config,
+        },
         grid=SERIES_GRID,
         figures=_attention_figure(name, until=1.0),
     )
@@ -188,7 +194,7 @@ def value_row(name: str, kind: Kind, asked: str) -> Row:
         epochs=30,
         learning_rate=1e-2,
         penalty=1e-2,
-        config={"asked": asked, "scaling": "min over max of training records"},
+        config={"asked": asked, "scaling": "min over max of training records", **kind.config},
         grid=SERIES_GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),

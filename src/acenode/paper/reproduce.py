@@ -33,7 +33,7 @@ def reproduce(
     data_dir=None,
     progress: Progress | None = None,
 ) -> list[results.Result]:
-    """Fill in what is missing of a row: train the seeds that have no result file yet, and write theirs.
+    """Fill in what is missing of a row: train the seeds that have no result file of its settings, and write theirs.
 
     `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
     `learning_rate` and `penalty` stand in for those of the row. `grid` trains the paper's grid of both, and keeps the
@@ -41,7 +41,7 @@ def reproduce(
     """
     if isinstance(row, Baseline):
         return _judge_baseline(row, seeds, folder, data_dir)
-    missing = [s for s in seeds if not results.path_of(folder, row.table, row.name, s, quick).exists()]
+    missing = [s for s in seeds if not _done(row, results.path_of(folder, row.table, row.name, s, quick))]
     if not missing:
         return []
     recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
@@ -98,6 +98,14 @@ def reproduce(
         results.save(folder, result)
         written.append(result)
     return written
+
+
+def _done(row: Row, path: Path) -> bool:
+    """Whether there is a result, made with the settings that the row has now."""
+    if not path.exists():
+        return False
+    made_with = results.read(path).config
+    return all(made_with.get(name) == value for name, value in row.config.items())
 
 
 def _grid(row: Row) -> Sequence[tuple[float, float]]:

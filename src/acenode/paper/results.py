@@ -63,13 +63,13 @@ def save(folder: Path, result: Result) -> Path:
 
 def load(folder: Path) -> list[Result]:
     """Every result below `folder`."""
-    return [_read(path) for path in sorted(folder.glob("*/*.json"))]
+    return [read(path) for path in sorted(folder.glob("*/*.json"))]
 
 
-def _read(path: Path) -> Result:
+def read(path: Path) -> Result:
     try:
-        read = json.loads(path.read_text())
-        return Result(**{**read, "notes": tuple(read["notes"])})
+        found = json.loads(path.read_text())
+        return Result(**{**found, "notes": tuple(found["notes"])})
     except (ValueError, TypeError, KeyError) as error:
         raise BrokenResult(f"{path} is not a result file: {error}") from error
 
