@@ -4,7 +4,8 @@ They differ between the tables in their sizes alone; what is read from them (a l
 belongs to the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -69,7 +70,7 @@ class Kind(NamedTuple):
     state: int
     summary: int
     deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
-    config: dict[str, object] = {}  # noqa: RUF012
+    config: Mapping[str, object] = MappingProxyType({})
 
 
 def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
