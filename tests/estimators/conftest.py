@@ -25,7 +25,7 @@ def own_entry():
     def build(sizes, key):
         return Filter(GRUD(sizes.variables, sizes.hidden, key=key))
 
-    return Entry(build, lambda s: s.hidden, lambda s: s.hidden, True, "a filter of my own")
+    return Entry(build, lambda s: s.hidden, lambda s: s.hidden, "a filter of my own")
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ def test_every_model_answers_with_the_right_shapes(model):
 
 
 def test_names_are_known_or_refused():
-    own = Entry(lambda s, key: None, lambda s: 1, None, True, "mine")
+    own = Entry(lambda s, key: None, lambda s: 1, None, "mine")
     assert entry("gru-d") is MODELS["gru-d"] and entry(own) is own
     assert name_of(own) == "own" and name_of("gru-d") == "gru-d"
     with pytest.raises(ValueError, match="there is no model of this name; choose from ace-variables, .* or give an"):

@@ -104,18 +104,15 @@ def _error(estimator: Any, panel: Any, scale: float):
     from ..estimators.base import gaussians
     from ..report import plots
     from ..series import Panel
+    from ..tasks.metrics import error_by_time
 
     some = panel[: min(_SERIES, len(panel))]
     question = estimator._last_part(some.series)
     times, scored = np.asarray(question.times), np.asarray(question.scored)
     mean, _ = gaussians(estimator.model_, Panel(question.known, some.ids, some.variables), times)
     error = np.square(np.asarray(question.values) - mean)
-    at = np.broadcast_to(times[..., None], error.shape)[scored]
-    edges = np.linspace(at.min(), max(at.max(), at.min() + 1e-6), _BINS + 1)
-    place = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, _BINS - 1)
-    count = np.bincount(place, minlength=_BINS)
-    total = np.bincount(place, weights=error[scored], minlength=_BINS)
-    errors = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    edges, mse, count = error_by_time(times, error, scored, _BINS)
+    errors = np.where(count > 0, mse, np.nan)
     return plots.error_over_time(edges * scale, [(estimator.settings_.model, errors)], 0.0, "squared error")
 
 

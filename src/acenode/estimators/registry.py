@@ -58,15 +58,13 @@ class Entry:
     """A model by name, or your own: how it is built, and what can be asked of it.
 
     `build(sizes, key)` gives a module that answers `module(series, times, key) -> Trace`.
-    `filters`: its answer at a time uses only what was observed before, so it can be trained on every next row and
-    can follow a stream. `state` and `summary` are the sizes of what heads read; a model with an emission of its own
-    has no use for the first.
+    `state` and `summary` are the sizes of what heads read; a model with an emission of its own has no use for the
+    first.
     """
 
     build: Callable[[Sizes, Array], Any]
     summary: Callable[[Sizes], int]
     state: Callable[[Sizes], int] | None
-    filters: bool
     says: str
     attends: Attends | None = None
 
@@ -149,7 +147,7 @@ def _latent_attentive(s: Sizes, key):
 
 
 def _filter(cell: Callable, says: str) -> Entry:
-    return Entry(lambda s, key: Filter(cell(s.variables, s.hidden, key=key)), _hidden, _hidden, True, says)
+    return Entry(lambda s, key: Filter(cell(s.variables, s.hidden, key=key)), _hidden, _hidden, says)
 
 
 def _wider(s: Sizes) -> int:
@@ -161,7 +159,6 @@ MODELS: dict[str, Entry] = {
         _rows(_rows_attentive),
         lambda s: s.variables * _channels(s),
         None,
-        True,
         "GRU-ODE-Bayes with a hidden row for each variable and a co-evolving attention between the variables",
         "variables",
     ),
@@ -169,26 +166,22 @@ MODELS: dict[str, Entry] = {
         _bayes(_gru_ode_attentive),
         _hidden,
         None,
-        True,
         "GRU-ODE-Bayes with a co-evolving attention between its hidden dimensions, the paper's model",
         "hidden dimensions",
     ),
-    "gru-ode-bayes": Entry(_bayes(_gru_ode), _hidden, None, True, "a GRU-ODE that jumps at every observation"),
+    "gru-ode-bayes": Entry(_bayes(_gru_ode), _hidden, None, "a GRU-ODE that jumps at every observation"),
     "augmented-gru-ode-bayes": Entry(
-        _bayes(_gru_ode_augmented, EXTRA), _wider, None, True, "the same with five more dimensions"
+        _bayes(_gru_ode_augmented, EXTRA), _wider, None, "the same with five more dimensions"
     ),
     "ace-latent-ode": Entry(
         _latent(_latent_attentive),
         _hidden,
         _hidden,
-        False,
         "Latent-ODE with a co-evolving attention between its latent dimensions, the paper's model",
         "hidden dimensions",
     ),
-    "latent-ode": Entry(_latent(_latent_plain), _hidden, _hidden, False, "an ODE-RNN encoder and a latent ODE"),
-    "augmented-latent-ode": Entry(
-        _latent(_latent_augmented), _hidden, _wider, False, "the same with five more dimensions"
-    ),
+    "latent-ode": Entry(_latent(_latent_plain), _hidden, _hidden, "an ODE-RNN encoder and a latent ODE"),
+    "augmented-latent-ode": Entry(_latent(_latent_augmented), _hidden, _wider, "the same with five more dimensions"),
     "gru-d": _filter(GRUD, "a GRU whose inputs and state decay with time"),
     "gru-simple": _filter(GRUSimple, "a GRU fed with values, mask and the time since each was seen"),
     "rnn-dt": _filter(RNNDt, "a GRU fed with values, mask and the gap"),
@@ -199,14 +192,12 @@ MODELS: dict[str, Entry] = {
         lambda s, key: Filter(SequentialVAE(s.variables, s.hidden, s.hidden, key=key)),
         lambda s: 2 * s.hidden,
         lambda s: 2 * s.hidden,
-        True,
         "a deep Kalman filter",
     ),
     "rnn-vae": Entry(
         lambda s, key: RNNVAE(s.variables, s.hidden, s.hidden, samples=1, key=key),
         _hidden,
         _hidden,
-        False,
         "a recurrent variational autoencoder",
     ),
 }

@@ -87,7 +87,7 @@ class GatedUpdate(eqx.Module):
         self.candidate = normal_linear(2 * size, width, key=next(k))
         self.candidate_out = normal_linear(width, 2 * size, key=next(k))
         if memory is not None:
-            biases = jnp.log(jax.random.uniform(key, (size,), minval=1.0, maxval=memory))
+            biases = jnp.log(jax.random.uniform(jax.random.fold_in(key, 7), (size,), minval=1.0, maxval=memory))
             self.update_out = eqx.tree_at(lambda l: l.bias, self.update_out, biases)
 
     def project(self, x: Float[Array, "rows inputs"]) -> tuple[Array, Array]:
@@ -143,7 +143,6 @@ class ODERNN(eqx.Module):
         """The last state, and the mean after every move."""
         laid = moves(jnp.asarray(series.times), jnp.asarray(series.length), self.backward)
         x = jnp.concatenate([series.values, series.observed.astype(series.values.dtype)], axis=1)
-        # Laid out before the walk: rows picked inside it would cost the backward pass all rows at every move.
         projected = tuple(each[laid.row] for each in self.unit.project(x))
         laid = laid._replace(update=laid.update & jnp.any(series.observed, axis=1)[laid.row])
 

@@ -17,8 +17,8 @@ from ..tasks import Headed, LabelPoints, PointLabels
 from ..train import Recipe
 from .grids import SERIES_GRID
 from .latent import POISSON, Kind, Sizes, kinds
-from .physionet import checksum, decay, mean_of
-from .row import Prepared, Row
+from .physionet import decay, mean_of
+from .row import Prepared, Row, checksum
 
 SIZES = Sizes(variables=12, latent=15, recognition=100, width=500, encoder_layers=5, layers=3, memory=50.0)
 

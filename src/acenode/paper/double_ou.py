@@ -26,8 +26,7 @@ from ..series import Question, forecast
 from ..tasks import Forecast, Headed
 from ..train import Recipe
 from .baseline import Baseline
-from .physionet import checksum
-from .row import Prepared, Row
+from .row import Prepared, Row, checksum
 
 SIZE, EXTRA, STEP, SPAN = 25, 5, 0.05, 10.0
 SAMPLES = 10_000

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..series import Question
 from ..tasks import Headed, Task
+from ..tasks.metrics import error_by_time
 
 _PART = 200  # samples at a time
 
@@ -21,17 +22,12 @@ def error_over_time(
     mean = np.concatenate([_mean(task, model, _rows(asked, part)) for part in _parts(len(asked))])
     error = np.square(np.asarray(asked.values) - mean)
     scored, times = np.asarray(asked.scored), np.asarray(asked.times) * unit
-    inside = times[scored.any(-1)]
-    edges = np.linspace(inside.min(), inside.max(), bins + 1)
-    bin_of = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, bins - 1)
-    place = np.broadcast_to(bin_of[..., None], error.shape)[scored]
-    count = np.bincount(place, minlength=bins)
-    total = np.bincount(place, weights=error[scored], minlength=bins)
+    edges, mse, count = error_by_time(times, error, scored, bins)
     kept = count > 0
     middles = 0.5 * (edges[1:] + edges[:-1])
     return {
         "time": rounded(middles[kept]),
-        "mse": rounded((total / np.maximum(count, 1))[kept]),
+        "mse": rounded(mse[kept]),
         "values": count[kept].tolist(),
         **({"unit": unit_name} if unit_name else {}),
     }

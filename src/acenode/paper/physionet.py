@@ -1,6 +1,5 @@
 """PhysioNet 2012: who dies in hospital (4,000 labelled records), and what is measured next (8,000 records)."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..datasets import physionet
+from ..datasets.reference import variable_mean
 from ..datasets.split import Split
 from ..ode.fields import mlp
 from ..series import Panel, Question, Scaler, Series, extrapolate, hold_out, reconstruct
@@ -21,7 +21,7 @@ from .baseline import Baseline
 from .figures import attention_over_time, error_over_time
 from .grids import SERIES_GRID
 from .latent import Kind, Sizes, kinds, odes
-from .row import Figure, Prepared, Row
+from .row import Figure, Prepared, Row, checksum
 from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
@@ -83,8 +83,7 @@ def scaled(panel: Panel, train: np.ndarray, kind: str = "min_over_max") -> Serie
 
 def mean_of(series: Series, train: np.ndarray) -> np.ndarray:
     """The training mean of each variable, 0 where it was never observed."""
-    values, observed = np.asarray(series.values)[train], np.asarray(series.observed)[train]
-    return (values.sum((0, 1)) / np.maximum(observed.sum((0, 1)), 1)).astype(np.float32)
+    return variable_mean(series[train]).astype(np.float32)
 
 
 def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
@@ -128,13 +127,6 @@ def _values_once(asked: str, data_dir) -> Prepared:
 
 def _values(asked: str, data_dir, seeds: Sequence[int]) -> Prepared:
     return _values_once(asked, data_dir)
-
-
-def checksum(data) -> str:
-    digest = hashlib.sha256()
-    for array in jax.tree.leaves(data):
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 # --- rows -----------------------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
 """`Row`: one row of one table as data; training it is the same for all."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from ..tasks import Task
 from ..train import Recipe
@@ -24,6 +28,14 @@ class Prepared(NamedTuple):
     checksum: str
     given: Mapping[str, Any] = MappingProxyType({})
     variant: str = ""
+
+
+def checksum(data: Any) -> str:
+    """Of all arrays of prepared data."""
+    digest = hashlib.sha256()
+    for array in jax.tree.leaves(data):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

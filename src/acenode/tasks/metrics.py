@@ -1,7 +1,23 @@
 """Metrics that need all samples at once, as array programs."""
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+
+def error_by_time(
+    times: np.ndarray, error: np.ndarray, scored: np.ndarray, bins: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mean of the scored errors (batch, queries, variables) in equal bins of their times (batch, queries).
+
+    Edges, means (0 in an empty bin) and numbers of values.
+    """
+    at = np.broadcast_to(times[..., None], error.shape)[scored]
+    edges = np.linspace(at.min(), max(at.max(), at.min() + 1e-6), bins + 1)
+    place = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, bins - 1)
+    count = np.bincount(place, minlength=bins)
+    total = np.bincount(place, weights=error[scored], minlength=bins)
+    return edges, total / np.maximum(count, 1), count
 
 
 def roc_auc(score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, ""]:
