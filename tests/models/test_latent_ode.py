@@ -106,8 +106,8 @@ def test_a_state_may_have_any_shape():
         def __call__(self, t, h):
             return jnp.stack([h[:, 1], -h[:, 0]], axis=1)
 
-    def first(one):
-        return jnp.concatenate([one.values[0], 2 * one.values[0]])
+    def first(series):
+        return jnp.concatenate([series.values[:, 0], 2 * series.values[:, 0]], axis=1)
 
     latent = LatentODE(first, lambda v: jnp.concatenate([v, v]), NeuralODE(Turn(), SOLVER), (2, 2), samples=0)
     batch = example()
@@ -142,8 +142,8 @@ def test_the_penalty_is_the_divergence_from_the_standard_normal_per_dimension(co
 class Fixed(eqx.Module):
     """An encoder that always says the same: two means, and two standard deviations by their absolute value."""
 
-    def __call__(self, one):
-        return jnp.asarray([2.0, -1.0, 0.5, -3.0])
+    def __call__(self, series):
+        return jnp.tile(jnp.asarray([2.0, -1.0, 0.5, -3.0]), (series.times.shape[0], 1))
 
 
 class Still(eqx.Module):

@@ -199,7 +199,7 @@ def test_parameter_counts(d, l, r, w):
 def test_an_encoder_sees_the_mask_or_does_not(masked):
     encoder = quick(lambda key: GRUEncoder(VARIABLES, HIDDEN, masked=masked, key=key))
     times, values, observed = rows()[0]
-    run = eqx.filter_jit(lambda batch: jax.vmap(encoder)(batch))
+    run = eqx.filter_jit(encoder)
     found = run(batch_of([(times, values, observed)]))[0]
     np.testing.assert_allclose(found, encoded_by_hand(encoder, times, values, observed), rtol=1e-6)
     # an observed zero differs from a missing value in the mask alone

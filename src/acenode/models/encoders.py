@@ -1,4 +1,4 @@
-"""Encoders: a series to one vector."""
+"""Encoders: every series of a batch to one vector."""
 
 import equinox as eqx
 import jax
@@ -25,8 +25,10 @@ class GRUEncoder(eqx.Module):
         self.size = size
         self.masked = masked
 
-    def __call__(self, series: Series) -> Float[Array, " size"]:
-        """One series, not a batch."""
+    def __call__(self, series: Series) -> Float[Array, "batch size"]:
+        return jax.vmap(self._one)(series)
+
+    def _one(self, series: Series) -> Float[Array, " size"]:
         gap = jnp.diff(series.times, append=series.times[-1:])
         rows = [gap[:, None], series.values, series.observed.astype(gap.dtype)]
         rows = jnp.concatenate(rows if self.masked else rows[:2], axis=1)
@@ -37,8 +39,3 @@ class GRUEncoder(eqx.Module):
 
         start = jnp.zeros(self.size, jnp.result_type(rows, self.cell.weight_hh))
         return lax.scan(step, start, (rows, jnp.any(series.observed, axis=1)), reverse=True)[0]
-
-
-def encode(encoder, series: Series) -> Float[Array, "batch size"]:
-    """An encoder over a batch."""
-    return jax.vmap(encoder)(series)

@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..ode import Stats
 from ..ode.stepping import OK, TOO_MANY_STEPS
 from ..series import Series
-from .ticks import Ticks, ticks
+from .ticks import ticks
 from .trace import Trace
+from .walk import walk
 
 _SHARP = 0.01  # standard deviation to which the state after a jump is drawn around the observed value
 
@@ -135,28 +136,27 @@ class GRUODEBayes(eqx.Module):
         batch = values.shape[0]
         seen = observed.any(axis=2) & (jnp.arange(values.shape[1]) < jnp.asarray(series.length)[:, None])
         lay = lambda t, s, q: ticks(t, s, q, self.start, self.step, self.count)  # noqa: E731
-        walk = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
+        laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
         begin = self.ode.begin(jax.vmap(self.first)(keep_start))
-
-        def tick(state, now: Ticks):
-            state = self._moved(state, now.time, now.dt)
-            met = now.row >= 0
-            row = jnp.maximum(now.row, 0)[:, None, None]
-            x, o = (jnp.take_along_axis(of, row, axis=1)[:, 0] for of in (values, observed))
-            return self._observed(state, x, o & met[:, None], keep), self._shown(state, attention)
-
-        each = Ticks(walk.time.T, walk.dt.T, walk.row.T, None, None, None)  # pyright: ignore[reportArgumentType]
-        last, (before, a) = _scan_in_stretches(tick, begin, each)
+        met = jax.vmap(lambda of, row: of[row])
+        x, o = met(values, laid.row), met(observed, laid.row) & (laid.row >= 0)[..., None]
+        # A move of the walk is the row of one tick and the way through the next, so that the states before the moves
+        # are those before the rows.
+        late = lambda leaf: jnp.pad(leaf.swapaxes(0, 1), ((1, 0), *((0, 0),) * (leaf.ndim - 1)))  # noqa: E731
+        early = lambda leaf: jnp.pad(leaf.T, ((0, 1), (0, 0)))  # noqa: E731
+        xs = (late(x), late(o), early(laid.time), early(laid.dt))
+        last, path = walk(_Tick(self, keep), begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
+        before, a = self._shown(jax.tree.map(lambda leaf: leaf[1:], path), attention)
         pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
-        rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(walk.row)
-        status = jnp.where(walk.enough, OK, TOO_MANY_STEPS).astype(jnp.int32)
-        used, none = walk.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
+        rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(laid.row)
+        status = jnp.where(laid.enough, OK, TOO_MANY_STEPS).astype(jnp.int32)
+        used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(walk.enough, pick(before, walk.query))[None],
+            states=_zero_unless(laid.enough, pick(before, laid.query))[None],
             summary=self.ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(before, rows_at), values, observed & seen[..., None], keep),
-            attention=None if a is None else pick(a, walk.query)[None],
+            attention=None if a is None else pick(a, laid.query)[None],
             stats=Stats(used, none, used, used, status),
             # A renewed attention is one of states after observations; at the very start all series are alike.
             h0=self.ode.hidden(last if getattr(self.ode, "renew", False) else begin),
@@ -215,8 +215,9 @@ class GRUODEBayes(eqx.Module):
         after = jax.vmap(lambda h, x, o, k: self.jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
         return self.ode.jump(state, after, observed.any(axis=1))
 
-    def _shown(self, state, attention: bool):
-        return self.ode.hidden(state), state[1] if attention and isinstance(state, tuple) else None
+    def _shown(self, path, attention: bool):
+        """What is told of states at many ticks."""
+        return jax.vmap(self.ode.hidden)(path), path[1] if attention and isinstance(path, tuple) else None
 
     def _penalty(self, before: Float[Array, "batch rows ..."], values, observed, keep) -> Float[Array, " batch"]:
         """`mixing` times the mean over observed values of KL(N(mean, variance) after the jump || N(x, 0.01^2))."""
@@ -228,6 +229,17 @@ class GRUODEBayes(eqx.Module):
 
         each = jax.vmap(jax.vmap(one, in_axes=(0, 0, 0, None)))(before, values, observed, keep)
         return self.mixing * each.sum(axis=(1, 2)) / jnp.maximum(observed.sum(axis=(1, 2)), 1)
+
+
+class _Tick(eqx.Module):
+    """The step of the walk: meet a row, then move on."""
+
+    model: GRUODEBayes
+    keep: Array
+
+    def __call__(self, state, x):
+        values, observed, time, dt = x
+        return self.model._moved(self.model._observed(state, values, observed, self.keep), time, dt)
 
 
 def gru_ode_bayes(
@@ -269,25 +281,6 @@ def _row_ticks(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " row
     every = jnp.arange(row_of_tick.size, dtype=jnp.int32)
     place = jnp.zeros(rows, jnp.int32)
     return place.at[jnp.where(row_of_tick >= 0, row_of_tick, rows)].set(every, mode="drop")
-
-
-def _scan_in_stretches(body: Callable, carry, xs):
-    """`lax.scan` that keeps the carry between stretches only, and computes within them anew for the gradient."""
-    count = jax.tree.leaves(xs)[0].shape[0]
-    stretch = max(1, round(count**0.5))
-    whole = count // stretch * stretch
-
-    @jax.checkpoint
-    def inner(carry, xs):
-        return lax.scan(body, carry, xs)
-
-    parts = jax.tree.map(lambda x: x[:whole].reshape(-1, stretch, *x.shape[1:]), xs)
-    carry, out = lax.scan(inner, carry, parts)
-    out = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), out)
-    if whole < count:
-        carry, rest = inner(carry, jax.tree.map(lambda x: x[whole:], xs))
-        out = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), out, rest)
-    return carry, out
 
 
 def _xavier(size_in: int, size_out: int, key: PRNGKeyArray) -> eqx.nn.Linear:

@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..series import Series
-from .encoders import encode
 from .posterior import Posterior
 from .trace import Trace
 
@@ -20,7 +19,7 @@ from .trace import Trace
 class LatentODE(eqx.Module):
     """`z(0) ~ N(mean, sd^2)` from the encoder, then `ode` from time `start` through the queried times.
 
-    - `encoder(series) -> vector`, for one series;
+    - `encoder(series) -> vectors`, for a batch of series;
     - `to_latent(vector) -> 2 * latent numbers`: mean and (by its absolute value) standard deviation;
     - `ode`: any that answers `ode(h0, times) -> Path`;
     - `shape`: the shape of the latent state, e.g. `(20,)`, or `(regions, channels)`;
@@ -60,4 +59,4 @@ class LatentODE(eqx.Module):
         )
 
     def posterior(self, series: Series) -> Posterior:
-        return Posterior.of(encode(self.encoder, series), self.to_latent)
+        return Posterior.of(self.encoder(series), self.to_latent)

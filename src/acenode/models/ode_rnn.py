@@ -11,11 +11,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..ode.fields import MLPField, normal_linear
 from ..series import Series
+from .walk import walk
 
 _PARTS = 50  # a gap of a fiftieth of the span is cut into several Euler steps
 _FIRST_GAP = 0.01  # the hop before the first row
@@ -106,8 +106,25 @@ class GatedUpdate(eqx.Module):
         return mean, spread
 
 
+class Move(eqx.Module):
+    """An Euler step of the mean, then the update with a row if there is one: the step of a `walk`."""
+
+    field: Callable
+    unit: GatedUpdate
+
+    def __call__(self, states: tuple[Array, Array], xs: tuple) -> tuple[Array, Array]:
+        return jax.vmap(self._one)(states, xs)
+
+    def _one(self, state: tuple[Array, Array], x: tuple) -> tuple[Array, Array]:
+        mean, spread = state
+        projected, dt, update = x
+        mean = mean + dt * self.field(jnp.zeros(()), mean)
+        new_mean, new_spread = self.unit(mean, spread, projected)
+        return jnp.where(update, new_mean, mean), jnp.where(update, new_spread, spread)
+
+
 class ODERNN(eqx.Module):
-    """Mean and spread of a hidden state over one record; `__call__` gives them after the last move, joined.
+    """Mean and spread of a hidden state over records; `__call__` gives them after the last move, joined.
 
     `field(t, m)` moves the mean between observations.
     """
@@ -135,25 +152,23 @@ class ODERNN(eqx.Module):
         self.size = size
         self.backward = backward
 
-    def __call__(self, series: Series) -> Float[Array, " both"]:
+    def __call__(self, series: Series) -> Float[Array, "batch both"]:
         (mean, spread), _ = self.run(series)
-        return jnp.concatenate([mean, spread])
+        return jnp.concatenate([mean, spread], axis=1)
 
-    def run(self, series: Series) -> tuple[tuple[Array, Array], tuple[Array, Moves]]:
-        """The last state, and the mean after every move."""
+    def run(self, series: Series) -> tuple[tuple[Array, Array], Float[Array, "batch rows size"]]:
+        """The last state, and the mean after every row, in the order in which they come."""
+        xs, last_moves = jax.vmap(self._laid_out, out_axes=(1, 0))(series)
+        projected, dt, update = xs
+        zero = jnp.zeros((dt.shape[1], self.size), projected[0].dtype)
+        last, before = walk(Move(self.field, self.unit), (zero, zero), xs, update | (dt != 0))
+        means = jnp.concatenate([before[0][1:], last[0][None]])
+        return last, jax.vmap(lambda means, at: means[at], in_axes=(1, 0))(means, last_moves)
+
+    def _laid_out(self, series: Series) -> tuple[tuple, Int[Array, " rows"]]:
+        """What the moves of one record need, and the move that reaches each row."""
         laid = moves(jnp.asarray(series.times), jnp.asarray(series.length), self.backward)
         x = jnp.concatenate([series.values, series.observed.astype(series.values.dtype)], axis=1)
         projected = tuple(each[laid.row] for each in self.unit.project(x))
-        laid = laid._replace(update=laid.update & jnp.any(series.observed, axis=1)[laid.row])
-
-        def move(state, step):
-            mean, spread = state
-            dt, update, projected = step
-            mean = mean + dt * self.field(jnp.zeros(()), mean)
-            updated = self.unit(mean, spread, projected)
-            mean, spread = (jnp.where(update, new, old) for new, old in zip(updated, (mean, spread), strict=True))
-            return (mean, spread), mean
-
-        zero = jnp.zeros(self.size, projected[0].dtype)
-        last, means = lax.scan(move, (zero, zero), (laid.dt, laid.update, projected))
-        return last, (means, laid)
+        seen = jnp.any(series.observed, axis=1)
+        return (projected, laid.dt, laid.update & seen[laid.row]), laid.last

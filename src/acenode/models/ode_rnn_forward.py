@@ -54,21 +54,24 @@ class ForwardODERNN(eqx.Module):
         *,
         attention: bool = False,
     ) -> Trace:
-        states, summary = jax.vmap(self._one)(series, jnp.asarray(times))
+        (summary, _), means = self.unit.run(series)
+        states = jax.vmap(self._answers)(series, means, jnp.asarray(times))
         batch = times.shape[0]
         return Trace(states[None], summary[None], jnp.zeros(batch), None, Stats.none(batch), None, None)
 
-    def _one(self, series: Series, queries: Float[Array, " queries"]) -> tuple[Array, Array]:
-        (last, _), (means, laid) = self.unit.run(series)
+    def _answers(
+        self, series: Series, means: Float[Array, "rows size"], queries: Float[Array, " queries"]
+    ) -> Float[Array, "queries size"]:
+        """From the means after the rows of one record."""
         known = jnp.asarray(series.times)
         ends = jnp.where(series.real, known, jnp.inf)
         side = "right" if self.including else "left"
         before = jnp.searchsorted(ends, jnp.asarray(queries, known.dtype), side=side)
-        after = jnp.concatenate([jnp.zeros_like(means[:1]), means[laid.last]])[before]
+        after = jnp.concatenate([jnp.zeros_like(means[:1]), means])[before]
         since = jnp.concatenate([known[:1], known])[before]
         gap = jnp.where(series.length > 0, jnp.maximum(queries - since, 0.0), 0.0).astype(means.dtype)
 
         def step(mean, _):
             return mean + gap[:, None] / _STEPS * jax.vmap(self.unit.field, (None, 0))(jnp.zeros(()), mean), None
 
-        return lax.scan(step, after, length=_STEPS)[0], last
+        return lax.scan(step, after, length=_STEPS)[0]

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..ode import Stats
 from ..ode.fields import mlp
 from ..series import Series
-from .encoders import GRUEncoder, encode
+from .encoders import GRUEncoder
 from .posterior import Posterior
 from .trace import Trace
 
@@ -159,7 +159,7 @@ class RNNVAE(eqx.Module):
         return Trace(states, summary, penalty, None, Stats.none(z0.shape[0] * z0.shape[1]), None, None)
 
     def posterior(self, series: Series) -> Posterior:
-        return Posterior.of(encode(self.encoder, series), self.to_latent)
+        return Posterior.of(self.encoder(series), self.to_latent)
 
     def _tell(self, z0: Float[Array, " latent"], times: Float[Array, " queries"]) -> Float[Array, "queries latent"]:
         order = jnp.argsort(times)
