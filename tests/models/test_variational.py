@@ -35,7 +35,7 @@ def sequential_by_hand(cell, times, values, observed, query, noise):
 
     def prior(z, gap):
         out = perceptron(cell.prior, np.append(z, gap))
-        return z + (1 - np.exp(-gap)) * out[:LATENT], positive(out[LATENT:])
+        return z + (1 - np.exp(-gap)) * (out[:LATENT] - z), positive(out[LATENT:])
 
     z, r, since, total = np.zeros(LATENT), np.zeros(HIDDEN), times[0], 0.0
     for i, (time, x, m) in enumerate(zip(times, values, observed, strict=True)):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from problems import count, noise, solve
 
-from acenode.ode import GRUField, MLPField, NeuralODE, RowField, Solver
+from acenode.ode import CoEvolvingODE, GRUField, MLPField, NeuralODE, Pairwise, RowField, Solver
 
 call = eqx.filter_jit(lambda field, t, *inputs: field(t, *inputs))
 now = jnp.asarray(0.3)
@@ -96,6 +96,26 @@ def test_gru_keeps_a_state_within_one(key):
     assert not np.asarray(path.stats.failed).any()
     assert np.abs(path.h).max() <= 1 + 1e-5
     assert np.abs(path.h[:, -1] - h0).max() > 0.1
+
+
+def test_gru_with_a_leak_of_its_own(key):
+    shared, own = GRUField(3, key=key), GRUField(3, own_leak=True, key=key)
+    h, attended = noise(3), 2 * noise(3) + 1
+    z = jax.nn.sigmoid(own.update(attended))
+    difference = call(own, now, attended, h) - call(shared, now, attended)
+    np.testing.assert_allclose(difference, (1 - z) * (attended - h), rtol=1e-9)
+    np.testing.assert_array_equal(call(own, now, h), call(shared, now, h))
+
+
+@pytest.mark.parametrize("own_leak", [True, False])
+def test_attention_lets_a_gru_run_away_unless_the_leak_is_its_own(key, own_leak):
+    """Where two dimensions attend to each other, the leak of either pushes the other away."""
+    swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
+    field, always = GRUField(4, own_leak, key=key), lambda h: jnp.tile(swap, (16, 1, 1))
+    ode = CoEvolvingODE(field, None, Pairwise(), always, Solver(), "frozen")
+    h0 = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (16, 4)))
+    farthest = np.abs(solve(ode, h0, jnp.linspace(0.0, 20.0, 5)).h).max()
+    assert (farthest <= 1) if own_leak else (farthest > 10)
 
 
 # --- RowField -------------------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ def result(table: str, row: str, seed: int, metrics: dict[str, float], *, epochs
         "notes": (),
         "figures": {},
         "device": "a machine",
+        "best_epoch": epochs,
         **more,
     }
     return Result(
-        table, row, seed, metrics, {}, epochs=epochs, best_epoch=1, parameters=1234, data={}, versions={},
+        table, row, seed, metrics, {}, epochs=epochs, parameters=1234, data={}, versions={},
         seconds=1.0, **given,
     )  # fmt: skip
 

@@ -103,7 +103,7 @@ def _gru_ode_augmented(s: Sizes, key):
 
 def _gru_ode_attentive(s: Sizes, key):
     one, two = jax.random.split(key)
-    f, g = GRUField(s.hidden, key=one), pairwise_field("gru_linear", s.hidden, key=two)
+    f, g = GRUField(s.hidden, own_leak=True, key=one), pairwise_field("gru_linear", s.hidden, key=two)
     return CoEvolvingODE(f, g, Pairwise(), Correlation(s.hidden))
 
 

@@ -32,11 +32,15 @@ class RowFirst(eqx.Module):
 
 
 class RowGRUField(eqx.Module):
-    """The continuous GRU of `GRUField` on every row, fed with the row's place: `dh_i/dt = (1 - z_i) * (u_i - h_i)`."""
+    """The continuous GRU of `GRUField` on every row, fed with the row's place: `dh_i/dt = (1 - z_i) * (u_i - h_i)`.
+
+    Under attention the leak is that of the row itself, as with `GRUField(own_leak=True)`.
+    """
 
     places: Float[Array, "variables rank"]
     gates: eqx.nn.Linear
     candidate: eqx.nn.Linear
+    sees_state = True
 
     def __init__(self, variables: int, channels: int, rank: int = 4, *, key: PRNGKeyArray):
         one, two, three = jax.random.split(key, 3)
@@ -44,12 +48,14 @@ class RowGRUField(eqx.Module):
         self.gates = eqx.nn.Linear(channels + rank, 2 * channels, key=two)
         self.candidate = eqx.nn.Linear(channels + rank, channels, key=three)
 
-    def __call__(self, t, h: Float[Array, "variables channels"]) -> Float[Array, "variables channels"]:
-        def row(h, place):
+    def __call__(
+        self, t, h: Float[Array, "variables channels"], own: Float[Array, "variables channels"] | None = None
+    ) -> Float[Array, "variables channels"]:
+        def row(h, own, place):
             r, z = jnp.split(jax.nn.sigmoid(self.gates(jnp.concatenate([h, place]))), 2)
-            return (1 - z) * (jnp.tanh(self.candidate(jnp.concatenate([r * h, place]))) - h)
+            return (1 - z) * (jnp.tanh(self.candidate(jnp.concatenate([r * h, place]))) - own)
 
-        return jax.vmap(row)(h, self.places)
+        return jax.vmap(row)(h, h if own is None else own, self.places)
 
 
 class RowJump(eqx.Module):

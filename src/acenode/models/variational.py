@@ -33,7 +33,8 @@ class SequentialVAE(eqx.Module):
     """Sequential VAE, a deep Kalman filter; a cell for `Filter`.
 
     - prior: `p(z_i | z_{i-1}, gap) = N(mu_p, s_p^2)`, `(u, v) = MLP([z_{i-1}, gap])`,
-      `mu_p = z_{i-1} + (1 - exp(-gap)) u`, `s_p = softplus(v)`: no time, no move; `z_0 = 0`;
+      `mu_p = z_{i-1} + (1 - exp(-gap)) (u - z_{i-1})`, `s_p = softplus(v)`: no time, no move, and whatever was added
+      in hundreds of rows fades; `z_0 = 0`;
     - rows so far: `r_i = GRU([x_i, m_i, gap], r_{i-1})`, x being 0 where missing: nothing is seen ahead of its time;
     - posterior: `q(z_i | z_{i-1}, r_i) = N(mu_q, s_q^2)`, `(w, y) = MLP([mu_p, r_i])`, `mu_q = mu_p + w`,
       `s_q = softplus(y)`.
@@ -99,8 +100,8 @@ class SequentialVAE(eqx.Module):
         return state.divergence / jnp.maximum(state.observations, 1)
 
     def _prior(self, state: Belief) -> tuple[Array, Array]:
-        move, spread = jnp.split(self.prior(jnp.append(state.latent, state.gap)), 2)
-        return state.latent - jnp.expm1(-state.gap) * move, _positive(spread)
+        goal, spread = jnp.split(self.prior(jnp.append(state.latent, state.gap)), 2)
+        return state.latent - jnp.expm1(-state.gap) * (goal - state.latent), _positive(spread)
 
 
 def _positive(x: Array) -> Array:

@@ -28,7 +28,8 @@ class CoEvolvingODE(eqx.Module):
         da/dt = g(t, attention(h, a)),      a(0) = initial(h(0))
 
     `f` and `g` see only the attended state (`h'` of Equation 4, `h''` of Equation 5) and the time. A `g` that
-    has an attribute `sees_attention = True` is called as `g(t, h', a)`.
+    has an attribute `sees_attention = True` is called as `g(t, h', a)`, an `f` that has `sees_state = True` as
+    `f(t, h', h)`.
 
     `evolution` is how the attention gets its values:
 
@@ -193,6 +194,11 @@ def _state_only(y):
     return y[0]
 
 
+def _slope(f: Callable, t, attended, h):
+    """dh/dt, from what f is made to see."""
+    return f(t, attended, h) if getattr(f, "sees_state", False) else f(t, attended)
+
+
 class _Attended(eqx.Module):
     """`f` on the state attended with a constant attention."""
 
@@ -200,7 +206,7 @@ class _Attended(eqx.Module):
     attention: Callable
 
     def __call__(self, t, h, a):
-        return self.f(t, self.attention(h, a))
+        return _slope(self.f, t, self.attention(h, a), h)
 
 
 class _Coupled(eqx.Module):
@@ -215,7 +221,7 @@ class _Coupled(eqx.Module):
     def __call__(self, t, y, args):
         h, a = y
         attended = self.attention(h, stop_gradient(a) if self.hold_attention else a)
-        dh = self.f(t, attended)
+        dh = _slope(self.f, t, attended, h)
         seen = stop_gradient(attended) if self.hold_attention else attended
         da = self.g(t, seen, a) if getattr(self.g, "sees_attention", False) else self.g(t, seen)
         if self.shared:
@@ -241,7 +247,7 @@ class _Recomputed(eqx.Module):
 
     def __call__(self, t, h, args):
         batch = jax.lax.all_gather(h, SAMPLES)
-        return self.f(t, self.attention(h, correlation(batch)))
+        return _slope(self.f, t, self.attention(h, correlation(batch)), h)
 
 
 class _Remembered(eqx.Module):
@@ -266,4 +272,4 @@ class _Followed(eqx.Module):
     remembered: _Remembered
 
     def __call__(self, t, h, args):
-        return self.f(t, self.attention(h, self.remembered(t)))
+        return _slope(self.f, t, self.attention(h, self.remembered(t)), h)

@@ -99,21 +99,29 @@ class GRUField(eqx.Module):
 
     `r = sigmoid(W_r h)`, `z = sigmoid(W_z h)`, `u = tanh(W_u (r * h))`, `dh/dt = (1 - z) * (u - h)`: a state
     that starts inside [-1, 1] stays there.
+
+    As the f of a `CoEvolvingODE` it is given the attended state h' in place of h, the leak included. Where two
+    dimensions attend to each other, the leak of either pushes the other away, and h runs away. `own_leak` has `dh/dt = (1 - z) * (u - h)` with
+    z and u from h', but h itself in the leak: then h stays inside [-1, 1] whatever the attention does.
     """
 
     reset: eqx.nn.Linear
     update: eqx.nn.Linear
     candidate: eqx.nn.Linear
+    sees_state: bool = eqx.field(static=True)
 
-    def __init__(self, size: int, *, key: PRNGKeyArray):
+    def __init__(self, size: int, own_leak: bool = False, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
         self.reset, self.update, self.candidate = (eqx.nn.Linear(size, size, use_bias=False, key=k) for k in keys)
+        self.sees_state = own_leak
 
-    def __call__(self, t: Float[Array, ""], h: Float[Array, " h"]) -> Float[Array, " h"]:
+    def __call__(
+        self, t: Float[Array, ""], h: Float[Array, " h"], own: Float[Array, " h"] | None = None
+    ) -> Float[Array, " h"]:
         r = jax.nn.sigmoid(self.reset(h))
         z = jax.nn.sigmoid(self.update(h))
         u = jnp.tanh(self.candidate(r * h))
-        return (1 - z) * (u - h)
+        return (1 - z) * (u - (h if own is None else own))
 
 
 class RowField(eqx.Module):

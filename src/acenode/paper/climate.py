@@ -64,13 +64,17 @@ def _augmented(key: Array) -> AugmentedODE:
 
 
 def attentive(
-    form: str = "gru_linear", scale: float = 1.0, renew: bool = False, initial: str = "correlation"
+    form: str = "gru_linear",
+    scale: float = 1.0,
+    renew: bool = False,
+    initial: str = "correlation",
+    own_leak: bool = False,
 ) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-GRU-ODE-Bayes: the form of g', the scale of the logits, whether a jump makes the attention anew, and q."""
+    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, and the leak of f'."""
 
     def make(key):
         one, two, three = jax.random.split(key, 3)
-        f, g = GRUField(SIZE, key=one), pairwise_field(form, SIZE, key=two)
+        f, g = GRUField(SIZE, own_leak, key=one), pairwise_field(form, SIZE, key=two)
         q = Correlation(SIZE) if initial == "correlation" else Dense(SIZE, key=three)
         return CoEvolvingODE(f, g, Pairwise(scale), q, renew=renew)
 
@@ -157,7 +161,7 @@ def recipe(epochs: int) -> Recipe:
 MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
     "Neural-ODE-VAE": (latent(False), False, 0.01, {"definition": "ours"}),
     "Neural-ODE-VAE-Mask": (latent(True), False, 0.01, {"definition": "ours"}),
-    "Sequential VAE": (_sequential, True, 0.1, {"definition": "ours"}),
+    "Sequential VAE": (_sequential, True, 0.1, {"definition": "ours", "prior": "fading"}),
     "GRU-Simple": (filtered(GRUSimple), True, 1.0, {"definition": "ours"}),
     "GRU-D": (filtered(GRUD), True, 1.0, {"definition": "ours"}),
     "T-LSTM": (filtered(TLSTM), True, 1.0, {"definition": "ours"}),
@@ -165,6 +169,12 @@ MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
     "Augmented-GRU-ODE-Bayes": (bayes(_augmented, EXTRA), True, 1.0, {}),
     "ACE-GRU-ODE-Bayes": (bayes(attentive()), True, 1.0, {"jump": "attention kept"}),
     "ACE-GRU-ODE-Bayes, renewed": (bayes(attentive(renew=True)), True, 1.0, {"jump": "attention renewed"}),
+    "ACE-GRU-ODE-Bayes, own leak": (
+        bayes(attentive(own_leak=True)),
+        True,
+        1.0,
+        {"jump": "attention kept", "leak": "of the state itself"},
+    ),
     "FC-ACE-GRU-ODE-Bayes": (bayes(attentive(initial="dense")), True, 1.0, {"jump": "attention kept"}),
 }
 

@@ -62,6 +62,7 @@ def error_over_time(runs: Runs, xlabel: str):
         import matplotlib.pyplot as plt
 
         figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        highest = []
         for k, (row, seeds) in enumerate(runs.items()):
             if not seeds:
                 continue
@@ -73,7 +74,10 @@ def error_over_time(runs: Runs, xlabel: str):
             low, high, mean = ([reduce(errors) for errors in found] for reduce in (min, max, np.mean))
             axis.fill_between(times, low, high, color=look["color"], alpha=0.16, lw=0)
             axis.plot(times, mean, "o", ms=3, lw=1.5, label=row, **look)
-        axis.set_ylim(bottom=0)
+            highest.append(max(mean, default=0.0))
+        # A row that runs away leaves the picture, and does not press the others flat.
+        top = min(1.05 * max(highest, default=0.0), 3 * float(np.median(highest or [0.0])))
+        axis.set_ylim(0, top or None)
         axis.set_xlabel(xlabel)
         axis.set_ylabel("squared error")
         _legend(figure)

@@ -33,8 +33,9 @@ def direction(name: str) -> str:
 
 
 def number(value: float, places: int, sign: bool = False) -> str:
-    """A number with a true minus."""
-    text = f"{value:+.{places}f}" if sign else f"{value:.{places}f}"
+    """A number with a true minus; one of a run that ran away in powers of ten."""
+    form = f".{places}f" if abs(value) < 1e5 else ".1e"
+    text = f"{value:+{form}}" if sign else f"{value:{form}}"
     zero = "0" if places == 0 else "0." + "0" * places
     return zero if text in (f"-{zero}", f"+{zero}") else text.replace("-", "\N{MINUS SIGN}")
 
@@ -56,13 +57,16 @@ def ours(line: Compared) -> str:
     if not line.runs:
         return "not run yet"
     values, count = np.array(line.values), places(line)
+    lost = int((~np.isfinite(values)).sum())
+    if lost:
+        return f"not finite in {lost} of {len(values)} runs"
     spread = f" ± {number(float(values.std(ddof=1)), count)}" if len(values) > 1 else ""
     return number(float(values.mean()), count) + spread
 
 
 def difference(gap: verdict.Gap | None, count: int) -> str:
     """A difference and its interval."""
-    if gap is None:
+    if gap is None or not math.isfinite(gap.difference):
         return ""
     middle = number(gap.difference, count, sign=True)
     if gap.low is None or gap.high is None:
