@@ -21,7 +21,7 @@ def bar():
 
 
 def row(bar):
-    return bar._bar.tasks[0]
+    return bar._display.rows.tasks[0]
 
 
 def test_every_progress_is_one(bar):

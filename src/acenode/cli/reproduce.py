@@ -25,6 +25,9 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the epochs; the results are marked as such.")
     ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Rows at a time: while one trains on an accelerator, the host compiles another.")
+    ] = 1,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data files.")] = None,
     results: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder for checkpoints.")] = Path("runs"),
@@ -35,6 +38,7 @@ def reproduce(
     from ..paper.reproduce import reproduce as run_row, summary
     from ..paper.results import BrokenResult
     from ..paper.tables import TABLES
+    from ..paper.together import together
     from ..train import CheckpointMismatch
 
     if table not in TABLES:
@@ -46,11 +50,14 @@ def reproduce(
     if unknown:
         fail(f"table {table} has no row {unknown[0]!r}. Its rows: {'; '.join(known)}.")
     budget = {"epochs": epochs, "learning_rate": learning_rate, "penalty": penalty, "grid": grid, "quick": quick}
-    for name in rows or known:
-        row = known[name]
-        try:
-            done = run_row(row, range(seeds or (2 if quick else 5)), results, runs, **budget, data_dir=data_dir)
-        except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
-            fail(str(error))
-        metric = "mse" if isinstance(row, Baseline) else row.task.monitor
-        typer.echo(f"{name}: {summary(done, metric) if done else 'done before'}")
+    seeded = range(seeds or (2 if quick else 5))
+
+    def run(row, progress):
+        return run_row(row, seeded, results, runs, **budget, data_dir=data_dir, progress=progress)
+
+    try:
+        for row, done in together([known[name] for name in rows or known], run, jobs, lambda row: row.name):
+            metric = "mse" if isinstance(row, Baseline) else row.task.monitor
+            typer.echo(f"{row.name}: {summary(done, metric) if done else 'done before'}")
+    except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
+        fail(str(error))

@@ -101,8 +101,9 @@ class GRUField(eqx.Module):
     that starts inside [-1, 1] stays there.
 
     As the f of a `CoEvolvingODE` it is given the attended state h' in place of h, the leak included. Where two
-    dimensions attend to each other, the leak of either pushes the other away, and h runs away. `own_leak` has `dh/dt = (1 - z) * (u - h)` with
-    z and u from h', but h itself in the leak: then h stays inside [-1, 1] whatever the attention does.
+    dimensions attend to each other, the leak of either pushes the other away, and h runs away. `own_leak` has
+    `dh/dt = (1 - z) * (u - h)` with z and u from h', but h itself in the leak: then h stays inside [-1, 1] whatever
+    the attention does.
     """
 
     reset: eqx.nn.Linear

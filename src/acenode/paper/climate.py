@@ -70,7 +70,7 @@ def attentive(
     initial: str = "correlation",
     own_leak: bool = False,
 ) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, and the leak of f'."""
+    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, the leak of f'."""
 
     def make(key):
         one, two, three = jax.random.split(key, 3)

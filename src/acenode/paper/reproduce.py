@@ -2,6 +2,7 @@
 
 import functools as ft
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,7 @@ from . import results
 from .baseline import Baseline
 from .row import Row
 
+_loading = threading.Lock()  # rows that are trained at a time share what is loaded
 QUICK = 10  # a quick run has this part of the published epochs
 
 
@@ -45,7 +47,8 @@ def reproduce(
     if not missing:
         return []
     recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
-    prepared = row.data(data_dir, missing)
+    with _loading:
+        prepared = row.data(data_dir, missing)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
     one = (learning_rate or row.learning_rate, row.penalty if penalty is None else penalty)
     settings = _grid(row) if grid else (one,)

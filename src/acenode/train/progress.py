@@ -30,14 +30,13 @@ class Quiet:
     def stop(self) -> None: ...
 
 
-class Bar:
-    """A progress bar: epoch, losses, validation score, calls of the vector field, samples a second."""
+class Display:
+    """What `Bar`s are drawn on; as a context, it shows those of several runs at once."""
 
-    def __init__(self, name: str = "training"):
+    def __init__(self):
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-        self.name = name
-        self._bar = Progress(
+        self.rows = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}\n{task.fields[numbers]}"),  # two lines, to fit a narrow terminal
             BarColumn(bar_width=8),
@@ -45,13 +44,33 @@ class Bar:
             TimeRemainingColumn(compact=True),
         )
 
+    def __enter__(self) -> "Display":
+        self.rows.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.rows.stop()
+
+
+class Bar:
+    """A progress bar: epoch, losses, validation score, calls of the vector field, samples a second.
+
+    `display` is one that others use too; by default the bar has one to itself.
+    """
+
+    def __init__(self, name: str = "training", display: Display | None = None):
+        self.name = name
+        self._display = display or Display()
+        self._alone = display is None
+
     def start(self, recipe, members, task, first_epoch) -> None:
         import time
 
         self._clock, self._monitor = time.perf_counter, task.monitor
         label = self.name if len(members) == 1 else f"{self.name} ({len(members)} runs at once)"
-        self._row = self._bar.add_task(label, total=recipe.epochs, completed=first_epoch, numbers="compiling")
-        self._bar.start()
+        self._row = self._display.rows.add_task(label, total=recipe.epochs, completed=first_epoch, numbers="compiling")
+        if self._alone:
+            self._display.rows.start()
         self._last = self._clock()
 
     def epoch(self, epoch, record, samples) -> None:
@@ -65,7 +84,8 @@ class Bar:
             f"L_h {mean['loss']:.3f}{attention} val {self._monitor} "
             f"{mean['validation_' + self._monitor]:.4f} NFE {mean['nfe']:.0f} {rate:,.0f} samples/s"
         )
-        self._bar.update(self._row, completed=epoch + 1, numbers=numbers)
+        self._display.rows.update(self._row, completed=epoch + 1, numbers=numbers)
 
     def stop(self) -> None:
-        self._bar.stop()
+        if self._alone:
+            self._display.rows.stop()
