@@ -4,6 +4,7 @@ They differ between the tables in their sizes alone; what is read from them (a l
 belongs to the table.
 """
 
+import functools as ft
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,11 +21,13 @@ from ..models import (
     Filter,
     ForwardODERNN,
     GRUEncoder,
+    Joined,
     LatentODE,
     LatentPoisson,
     RNNDecay,
     RNNDt,
     RNNImpute,
+    Statistics,
 )
 from ..ode import (
     AugmentedODE,
@@ -115,15 +118,19 @@ def _gates(sizes: Sizes) -> dict[str, object]:
     return {"gate_memory": sizes.memory}
 
 
-def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0) -> Kind:
-    """Latent-ODE with an ODE encoder and any ODE behind it."""
+def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False) -> Kind:
+    """Latent-ODE with an ODE encoder and any ODE behind it. `statistics` of every variable are told to it besides."""
 
     def build(key, mean):
         one, two, three = jax.random.split(key, 3)
-        to_latent = mlp(2 * sizes.recognition, 2 * sizes.latent, 100, 1, init="normal", key=two)
-        return LatentODE(_ode_encoder(sizes, one), to_latent, ode(three), (sizes.latent,), sizes.samples)
+        encoder, size = _ode_encoder(sizes, one), 2 * sizes.recognition
+        if statistics:
+            encoder, size = Joined((encoder, Statistics())), size + 5 * sizes.variables
+        to_latent = mlp(size, 2 * sizes.latent, 100, 1, init="normal", key=two)
+        return LatentODE(encoder, to_latent, ode(three), (sizes.latent,), sizes.samples)
 
-    return Kind(build, sizes.latent + extra, sizes.latent, False, _gates(sizes))
+    told = {"encoder": "ODE-RNN, and statistics of every variable"} if statistics else {}
+    return Kind(build, sizes.latent + extra, sizes.latent, False, {**_gates(sizes), **told})
 
 
 def _recurrent_encoder(sizes: Sizes) -> Kind:
@@ -183,14 +190,15 @@ def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
 POISSON = "Latent-ODE + Poisson"
 
 
-def odes(sizes: Sizes) -> dict[str, Kind]:
+def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
     """The Latent-ODEs with an ODE encoder: the rows that differ in the generative ODE alone."""
+    made = ft.partial(latent_ode, sizes, statistics=statistics)
     return {
-        "Latent-ODE (ODE Enc.)": latent_ode(sizes, plain(sizes)),
-        "Augmented-Latent-ODE (ODE Enc.)": latent_ode(sizes, augmented(sizes), EXTRA),
-        "ACE-Latent-ODE (ODE Enc.)": latent_ode(sizes, attentive(sizes)),
-        "FC-ACE-Latent-ODE": latent_ode(sizes, attentive(sizes, initial="dense")),
-        "Fixed-ACE-Latent-ODE": latent_ode(sizes, attentive(sizes, evolution="fixed")),
+        "Latent-ODE (ODE Enc.)": made(plain(sizes)),
+        "Augmented-Latent-ODE (ODE Enc.)": made(augmented(sizes), EXTRA),
+        "ACE-Latent-ODE (ODE Enc.)": made(attentive(sizes)),
+        "FC-ACE-Latent-ODE": made(attentive(sizes, initial="dense")),
+        "Fixed-ACE-Latent-ODE": made(attentive(sizes, evolution="fixed")),
     }
 
 

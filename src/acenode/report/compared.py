@@ -32,12 +32,13 @@ _BASES = {
     "ACE-ODE-Net (Large)": "ODE-Net (width 128)",
     "ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
     "ACE-GRU-ODE-Bayes, renewed": "GRU-ODE-Bayes",
+    "ACE-GRU-ODE-Bayes, own leak": "GRU-ODE-Bayes",
     "FC-ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
     "ACE-Latent-ODE (ODE Enc.)": "Latent-ODE (ODE Enc.)",
     "FC-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
     "Fixed-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
 }
-_VARIANTS = ("", ", label from the end", ", interpolation", ", extrapolation", ", held-out points")
+_VARIANTS = ("", ", label from the end", ", with statistics", ", interpolation", ", extrapolation", ", held-out points")
 BASES = {(row + variant, base + variant) for row, base in _BASES.items() for variant in _VARIANTS}
 """Attentive rows, each with the row that it extends."""
 

@@ -15,6 +15,7 @@ from ..ode.fields import mlp
 from ..series import Question
 from .elbo import negative_elbo
 from .heads import Headed
+from .hidden import hidden
 from .metrics import average_precision, calibration_error, roc_auc
 from .task import Report
 
@@ -48,6 +49,8 @@ class LabelSeries:
     `read` says where the label is read: `start` is z(0), as published, so the generative ODE is not on the way to the
     label; `end` is the state at the last asked time, which puts it there.
 
+    `hide` is the part of the known values that is hidden from the model while it trains, drawn anew at every step.
+
     Metrics: `auc` of the mean probability over the samples, `auprc`, `calibration`, `cross_entropy`.
     """
 
@@ -55,11 +58,12 @@ class LabelSeries:
     label_weight: float = 100.0
     noise: float = 0.01
     kl_from: int = 10
+    hide: float = 0.0
     monitor: str = "auc"
     better: Literal["lower", "higher"] = "higher"
 
     def loss(self, model: Headed, batch: Labelled, key, epoch):
-        trace = model.model(batch.question.known, batch.question.times, key)
+        trace = model.model(hidden(batch.question.known, self.hide, key), batch.question.times, key)
         solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
         bound = negative_elbo(model.head, batch.question, trace, epoch, self.noise, self.kl_from)
         logit = self._logits(model, trace)
