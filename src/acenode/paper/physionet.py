@@ -211,7 +211,7 @@ def _baseline(name: str, asked: str, predict: Callable) -> Baseline:
 MORTALITY = (
     *(mortality_row(name, kind) for name, kind in kinds(SIZES).items()),
     *(mortality_row(name, kind, "end") for name, kind in odes(SIZES).items()),
-    *(mortality_row(f"{name}, with statistics", kind, hide=0.3) for name, kind in odes(SIZES, True).items()),
+    *(mortality_row(f"{name}, with statistics", kind, hide=0.5) for name, kind in odes(SIZES, True).items()),
 )
 VALUES: tuple[Row | Baseline, ...] = (
     *(_baseline("mean", asked, mean_value) for asked in QUESTIONS),
