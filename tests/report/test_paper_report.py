@@ -15,7 +15,7 @@ from acenode.cli.main import app
 from acenode.paper.published import published
 from acenode.paper.results import load
 from acenode.report import compared, readme, words
-from acenode.report.paper import TITLES
+from acenode.report.paper import TITLES, optima
 
 ROOT = Path(__file__).parents[2]
 MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
@@ -102,6 +102,16 @@ def test_numbers_have_the_papers_decimals():
     climate = compared.tables([])["ushcn"][0]
     assert words.published(climate) == "0.96 ± 0.11"
     assert words.number(-0.00001, 4, sign=True) == "0.0000" and words.number(-0.5, 1) == "\N{MINUS SIGN}0.5"
+
+
+def test_models_are_held_against_the_best_there_can_be():
+    scores = {"exact filter": (-1.25,), "GRU-ODE-Bayes": (-1.1, -0.9)}
+    runs = [
+        result("double-ou", row, k, {"negll": v, "mse": 1.0}) for row, vs in scores.items() for k, v in enumerate(vs)
+    ]
+    (said,) = optima(compared.tables(runs)["double-ou"])
+    assert "NegLL of \N{MINUS SIGN}1.2500" in said and said.endswith("over it: GRU-ODE-Bayes 0.800.")
+    assert not optima(compared.tables(runs[1:])["double-ou"])
 
 
 def test_unequal_budgets_are_not_passed_over():

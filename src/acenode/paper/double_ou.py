@@ -41,10 +41,13 @@ def _augmented(key: Array) -> AugmentedODE:
     return AugmentedODE(GRUField(SIZE + EXTRA, key=key), EXTRA)
 
 
-def _attentive(key: Array) -> CoEvolvingODE:
-    one, two = jax.random.split(key)
-    g = pairwise_field("gru_linear", SIZE, key=two)
-    return CoEvolvingODE(GRUField(SIZE, key=one), g, Pairwise(), Correlation(SIZE))
+def _attentive(own_leak: bool) -> Callable[[Array], CoEvolvingODE]:
+    def make(key):
+        one, two = jax.random.split(key)
+        g = pairwise_field("gru_linear", SIZE, key=two)
+        return CoEvolvingODE(GRUField(SIZE, own_leak, key=one), g, Pairwise(), Correlation(SIZE))
+
+    return make
 
 
 def bayes(ode: Callable, extra: int = 0) -> Callable[[Array], Headed]:
@@ -103,7 +106,8 @@ def row(name: str, build: Callable) -> Row:
 MODELS = {
     "GRU-ODE-Bayes": bayes(_plain),
     "Augmented-GRU-ODE-Bayes": bayes(_augmented, EXTRA),
-    "ACE-GRU-ODE-Bayes": bayes(_attentive),
+    "ACE-GRU-ODE-Bayes": bayes(_attentive(own_leak=False)),
+    "ACE-GRU-ODE-Bayes, own leak": bayes(_attentive(own_leak=True)),
 }
 ROWS: tuple[Row | Baseline, ...] = (
     Baseline("double-ou", "exact filter", _optimum, lambda data_dir: checksum(_generated()[2])),

@@ -1,5 +1,6 @@
 """The report on the paper's tables: every number of the paper, ours beside it, verdicts, files and figures."""
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -263,9 +264,22 @@ def budgets(lines: Sequence[Compared]) -> list[str]:
     ]
 
 
+def optima(lines: Sequence[Compared]) -> list[str]:
+    """How much of the best possible NegLL the rows reach, where it is known."""
+    scores = {c.row: statistics.fmean(c.values) for c in lines if c.metric == "negll" and c.runs}
+    best = scores.pop("exact filter", None)
+    if best is None or not scores:
+        return []
+    reached = [f"{row} {score / best:.3f}" for row, score in scores.items()]
+    return [
+        f"The exact filter knows the process, and its NegLL of {words.number(best, 4)} is the best there can be. The "
+        f"models' NegLL over it: {words.listed(reached)}."
+    ]
+
+
 def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
     apart = disagreements(lines)
-    said = [*apart, *budgets(lines), *EXPLANATIONS.get(table, ())]
+    said = [*apart, *optima(lines), *budgets(lines), *EXPLANATIONS.get(table, ())]
     title = (
         "Where ours and the paper's differ, and what may explain it" if apart else "What to know about these numbers"
     )

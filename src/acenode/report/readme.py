@@ -7,7 +7,7 @@ from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import EXPLANATIONS
-from .paper import TITLES, attention_sentence, budgets, disagreements
+from .paper import TITLES, attention_sentence, budgets, disagreements, optima
 
 BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
 END = "<!-- /results -->"
@@ -71,7 +71,7 @@ def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
     said = [_verdict(pair) for pair in pairs(table, lines) if pair.gap]
     protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
     said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
-    apart = [*disagreements(lines), *budgets(lines)]
+    apart = [*disagreements(lines), *optima(lines), *budgets(lines)]
     if any(line.gap and not line.short for line in lines):
         apart += [each for each in EXPLANATIONS.get(table, ()) if each not in told]
         told.update(apart)
