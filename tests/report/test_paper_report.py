@@ -87,11 +87,6 @@ def test_a_row_without_training_has_no_budget():
     assert not own.short and words.budget(own) == "not trained" and words.against_paper(own) == "not in the paper"
 
 
-def test_fewer_epochs_count_as_short_only_while_runs_get_better():
-    early, late = (accuracies("mnist", "ODE-Net", 0.9, 0.9, epochs=20, best_epoch=best) for best in (10, 19))
-    assert not line(early).short and line(late).short
-
-
 def test_runs_that_ran_away_are_told_as_such():
     lost = line(accuracies("mnist", "ODE-Net", 0.9, float("inf")))
     assert words.ours(lost) == "not finite in 1 of 2 runs" and words.difference(lost.gap, 4) == ""

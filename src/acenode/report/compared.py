@@ -1,6 +1,5 @@
 """The paper's tables with our runs beside them: which runs stand for which number, which rows are a pair."""
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -97,15 +96,8 @@ class Compared:
 
     @property
     def short(self) -> bool:
-        """Whether the runs had fewer epochs than the published ones and were still getting better."""
-        if not self.trained:
-            return False
-        return self.quick or (self.epochs < (self.published_epochs or 0) and self._best_came_late)
-
-    @property
-    def _best_came_late(self) -> bool:
-        """In the last fifth of the epochs, for most runs."""
-        return statistics.median(r.best_epoch / max(r.epochs, 1) for r in self.runs) > 0.8
+        """Whether the runs had fewer epochs than the published ones."""
+        return self.trained and (self.quick or self.epochs < (self.published_epochs or 0))
 
     @property
     def other_protocol(self) -> str:

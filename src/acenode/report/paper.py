@@ -259,8 +259,8 @@ def budgets(lines: Sequence[Compared]) -> list[str]:
     if not short:
         return []
     return [
-        f"Runs had fewer epochs than the published ones and were still getting better ({words.listed(short)}): as long "
-        "as that is so, a distance to the paper says little about the method."
+        f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance to "
+        "the paper says little about the method."
     ]
 
 
