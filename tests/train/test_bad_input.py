@@ -66,6 +66,7 @@ def test_fit_says_which_argument_is_wrong_and_how(given, message):
         ({"patience": 0}, r"Recipe\(patience=0\): must be at least 1"),
         ({"clip": 0.0}, r"Recipe\(clip=0.0\): must be positive"),
         ({"weight_decay": -0.5}, r"Recipe\(weight_decay=-0.5\)"),
+        ({"average": 1.0}, r"Recipe\(average=1.0\): from 0 to below 1"),
         ({"weight_decay": np.nan}, r"Recipe\(weight_decay=nan\)"),
         ({"optimiser": "adman"}, r"Recipe\(optimiser='adman'\): choose from adam, adamax, sgd, momentum"),
         ({"algorithm": "both"}, r"Recipe\(algorithm='both'\): choose from alternating, joint"),

@@ -11,6 +11,7 @@ from toy_task import Place, Regression, Walk, build, leaves, pairs, place, split
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
+from acenode.train.fit import load_best
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
 WALK = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
@@ -37,6 +38,28 @@ def test_without_patience_all_epochs_are_run_and_told():
     # the loss of an epoch is the mean over its steps, before each; there is no attention to train
     np.testing.assert_allclose(done.history["loss"][:, 1], -0.5 * np.arange(6))
     assert not done.history["attention_loss"].any()
+
+
+def test_the_average_of_the_parameters_is_judged_and_kept():
+    """Every step adds 1; the average keeps (1 + i) / (10 + i) of itself, and no more than it is told to."""
+    done = fit(place, Walk(100.0), DATA, SPLIT, replace(WALK, average=0.2), [Member(learning_rate=1.0)])
+    average, expected = 0.0, []
+    for i in range(6):
+        keep = min(0.2, (1 + i) / (10 + i))
+        average = keep * average + (1 - keep) * (i + 1)
+        expected.append(100 - average)
+    np.testing.assert_allclose(done.history["validation_distance"][:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(done.history["loss"][:, 0], -np.arange(6))  # training itself goes on as ever
+    np.testing.assert_allclose(float(done.model().at), average, rtol=1e-6)
+
+
+def test_an_average_goes_on_from_a_checkpoint(tmp_path):
+    recipe, member = replace(WALK, average=0.9), [Member(learning_rate=1.0)]
+    whole = fit(place, Walk(100.0), DATA, SPLIT, recipe, member)
+    file = tmp_path / "run.safetensors"
+    fit(place, Walk(100.0), DATA, SPLIT, replace(recipe, epochs=2), member, checkpoint=file)
+    resumed = fit(place, Walk(100.0), DATA, SPLIT, recipe, member, checkpoint=file)
+    assert float(resumed.model().at) == float(whole.model().at) == float(load_best(file, place, [0]).at[0])
 
 
 def test_patience_stops_each_member_on_its_own():

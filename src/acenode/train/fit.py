@@ -30,6 +30,7 @@ class _State(NamedTuple):
 
     model: PyTree
     optimisers: Optimisers
+    averaged: PyTree | None  # the parameters averaged over iterations, if the recipe wants that
     best: PyTree
     best_score: Float[Array, ""]
     best_epoch: Int[Array, ""]
@@ -245,7 +246,8 @@ class _Program:
             # With a type of its own: a weak one would change after the first epoch and compile everything twice.
             worst = jnp.asarray(jnp.inf if self.task.better == "lower" else -jnp.inf, float)
             zero = jnp.zeros((), jnp.int32)
-            return _State(model, optimisers, model, worst, zero - 1, zero, jnp.asarray(False))
+            averaged = model if self.recipe.average else None
+            return _State(model, optimisers, averaged, model, worst, zero - 1, zero, jnp.asarray(False))
 
         state = eqx.filter_jit(eqx.filter_vmap(one))(seeds, rows)
         arrays, static = eqx.partition(state, eqx.is_array)
@@ -294,7 +296,7 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
 
     def scan(step_functions, carry, key):
         def body(carry, x):
-            arrays, optimisers, iteration, tally = carry
+            arrays, optimisers, iteration, tally, averaged = carry
             samples, step = x
             model, clock = eqx.combine(arrays, static), Clock(epoch, iteration)
             keys = jax.random.split(jax.random.fold_in(step_key, step), 2)
@@ -302,24 +304,27 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
                 model, optimisers, tally = take_step(
                     recipe, task, model, optimisers, _take_rows(data, samples), one_key, rates, clock, tally
                 )
-            after = (eqx.filter(model, eqx.is_array), optimisers, iteration + 1, tally)
+            arrays = eqx.filter(model, eqx.is_array)
+            averaged = _averaged(recipe, averaged, arrays, iteration)
+            after = (arrays, optimisers, iteration + 1, tally, averaged)
             return choose(step < own_steps, after, carry), None
 
         xs = (shuffled(key), jnp.arange(steps))
         return lax.scan(body, carry, xs)[0]
 
-    carry = (state.model, state.optimisers, state.iteration, Tally.zero())
+    carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
     if not second:
         carry = scan([main_step], carry, shuffle_key)
     elif recipe.unit == "batch":
         carry = scan([main_step, attention_step], carry, shuffle_key)
     else:
-        arrays, optimisers, iteration, tally = scan([main_step], carry, shuffle_key)
-        again = (arrays, optimisers, state.iteration, tally)
+        arrays, optimisers, iteration, tally, averaged = scan([main_step], carry, shuffle_key)
+        again = (arrays, optimisers, state.iteration, tally, averaged)
         carry = scan([attention_step], again, jax.random.fold_in(shuffle_key, 1))
-    arrays, optimisers, iteration, tally = carry
+    arrays, optimisers, iteration, tally, averaged = carry
 
-    model = _measure(recipe, task, eqx.combine(arrays, static), rows, data, measure_key)
+    kept = arrays if averaged is None else averaged
+    model = _measure(recipe, task, eqx.combine(kept, static), rows, data, measure_key)
     rested = eqx.nn.inference_mode(model)
     metrics = _metrics(rested, task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key)
     if task.monitor not in metrics:
@@ -327,15 +332,16 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
     score = metrics[task.monitor].astype(state.best_score.dtype)
     better = (score < state.best_score) if task.better == "lower" else (score > state.best_score)
     better = better & ~state.stopped
-    arrays = eqx.filter(model, eqx.is_array)
+    measured = eqx.filter(model, eqx.is_array)
     best_epoch = jnp.where(better, epoch, state.best_epoch)
     stopped = state.stopped
     if recipe.patience is not None:
         stopped = stopped | (epoch - best_epoch >= recipe.patience)
     new = _State(
-        arrays,
+        measured if averaged is None else arrays,
         optimisers,
-        choose(better, arrays, state.best),
+        averaged,
+        choose(better, measured, state.best),
         jnp.where(better, score, state.best_score),
         best_epoch,
         iteration,
@@ -357,6 +363,18 @@ def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _Stat
     # Nor does it tell of steps that are not kept.
     nothing = {n: jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0) for n, x in record.items()}
     return new, choose(state.stopped, nothing, record)
+
+
+def _averaged(recipe: Recipe, averaged: PyTree | None, arrays: PyTree, iteration) -> PyTree | None:
+    """The average moved towards the new parameters; over few iterations at first, when there are few."""
+    if averaged is None:
+        return None
+    keep = jnp.minimum(recipe.average, (1 + iteration) / (10 + iteration))
+
+    def mixed(old, new):
+        return (keep * old + (1 - keep) * new).astype(new.dtype) if eqx.is_inexact_array(new) else new
+
+    return jax.tree.map(mixed, averaged, arrays)
 
 
 # --- rows, checks, words --------------------------------------------------------------------------------------

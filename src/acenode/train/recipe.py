@@ -36,6 +36,8 @@ class Recipe:
     - `norm`: of theta_g in L_a (Equation 6).
     - `weight_decay`: added to the gradient of all trained parameters, as in L2 regularisation.
     - `clip`: largest norm of the gradient of a step; longer ones are scaled down.
+    - `average`: validate and keep not the parameters themselves but their exponential moving average, which keeps so
+      much of itself at every iteration, e.g. 0.99; 0 for the parameters themselves.
     - `patience`: stop a member after so many epochs without a better validation score.
     - `eval_batch`: samples per call in validation.
     - `reference`: training samples on which batch statistics are measured for evaluation.
@@ -52,6 +54,7 @@ class Recipe:
     norm: Norm = "l2"
     weight_decay: float = 0.0
     clip: float | None = None
+    average: float = 0.0
     patience: int | None = None
     eval_batch: int = 256
     reference: int = 512
@@ -72,6 +75,8 @@ class Recipe:
                 raise ValueError(f"Recipe({name}={value}): must be at least 1.")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"Recipe(weight_decay={self.weight_decay}): must be a number, not negative.")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"Recipe(average={self.average}): from 0 to below 1.")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"Recipe(clip={self.clip}): must be positive, or None.")
         if isinstance(self.optimiser, str) and self.optimiser not in OPTIMISERS:
