@@ -192,7 +192,7 @@ class Cubic(eqx.Module):
 
 class FirstRow(eqx.Module):
     def __call__(self, series):
-        return series.values[0]
+        return series.values[:, 0]
 
 
 class Narrow(eqx.Module):

@@ -32,7 +32,7 @@ class Map(eqx.Module):
 
 class Average(eqx.Module):
     def __call__(self, series):
-        return series.values.sum(axis=0) / jnp.maximum(series.observed.sum(axis=0), 1)
+        return series.values.sum(axis=1) / jnp.maximum(series.observed.sum(axis=1), 1)
 
 
 class Head(eqx.Module):
