@@ -1,6 +1,7 @@
 """Encoders: every series of a batch to one vector."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -48,6 +49,8 @@ class Statistics(eqx.Module):
 
     Zeros where it was never observed. No parameters.
     """
+
+    each: ClassVar[int] = 5  # numbers a variable
 
     def __call__(self, series: Series) -> Float[Array, "batch statistics"]:
         values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)

@@ -6,6 +6,8 @@ into arithmetic. So `walk` does one after the other only what must be:
 - stretches of the sequence in which no sample of the batch moves any more are skipped;
 - backwards, the moves are linearised all at once, from the stored states; then the gradient of the state is pulled
   through them one by one; then the gradients of parameters and inputs are taken all at once again.
+
+The price is memory: the states before all moves are kept.
 """
 
 from collections.abc import Callable

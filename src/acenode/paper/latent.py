@@ -125,7 +125,7 @@ def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statis
         one, two, three = jax.random.split(key, 3)
         encoder, size = _ode_encoder(sizes, one), 2 * sizes.recognition
         if statistics:
-            encoder, size = Joined((encoder, Statistics())), size + 5 * sizes.variables
+            encoder, size = Joined((encoder, Statistics())), size + Statistics.each * sizes.variables
         to_latent = mlp(size, 2 * sizes.latent, 100, 1, init="normal", key=two)
         return LatentODE(encoder, to_latent, ode(three), (sizes.latent,), sizes.samples)
 

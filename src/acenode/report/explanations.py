@@ -60,6 +60,8 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "number. The results listed beside the released code are others than the paper's for both models.",
         "Six of the rivals are quoted from the literature; the paper gives no architecture for them. Ours are our own "
         "definitions.",
+        "The paper gives f' the attended state in every place, the leak of the GRU included. Then nothing bounds h, "
+        "and runs of ACE-GRU-ODE-Bayes may run away. In the row called own leak, h itself is in the leak.",
     ),
     "physionet-classification": (
         "The released code has no validation set and prints the test score of every epoch. Ours chooses the epoch on a "

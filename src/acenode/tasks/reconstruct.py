@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 from ..series import Question
 from .elbo import decoded, mean_by_variable, negative_elbo
 from .heads import Headed
-from .hidden import hidden
 from .task import Report
 
 
@@ -45,18 +44,15 @@ class Reconstruct:
     Metrics over the scored values: `mse` is the published one, over a variable's points, then over all variables and
     records, whether observed or not, each sample of the model by itself; `mse_per_value` is that of the mean over the
     samples, over all scored values alike.
-
-    `hide` is the part of the known values that is hidden from the model while it trains, drawn anew at every step.
     """
 
     noise: float = 0.01
     kl_from: int = 10
-    hide: float = 0.0
     monitor: str = "mse"
     better: Literal["lower", "higher"] = "lower"
 
     def loss(self, model: Headed, batch: Question, key, epoch):
-        trace = model.model(hidden(batch.known, self.hide, key), batch.times, key)
+        trace = model.model(batch.known, batch.times, key)
         return negative_elbo(model.head, batch, trace, epoch, self.noise, self.kl_from), Report.of(trace.stats)
 
     def first_states(self, model: Headed, batch: Question, key):

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 from safetensors import safe_open
@@ -370,11 +371,8 @@ def _averaged(recipe: Recipe, averaged: PyTree | None, arrays: PyTree, iteration
     if averaged is None:
         return None
     keep = jnp.minimum(recipe.average, (1 + iteration) / (10 + iteration))
-
-    def mixed(old, new):
-        return (keep * old + (1 - keep) * new).astype(new.dtype) if eqx.is_inexact_array(new) else new
-
-    return jax.tree.map(mixed, averaged, arrays)
+    new, old = (eqx.filter(tree, eqx.is_inexact_array) for tree in (arrays, averaged))
+    return eqx.combine(optax.incremental_update(new, old, 1 - keep), arrays)
 
 
 # --- rows, checks, words --------------------------------------------------------------------------------------
