@@ -31,6 +31,15 @@ def _legend(figure) -> None:
     figure.legend(handles, labels, loc="outside lower left", ncol=columns, fontsize=8)
 
 
+def _leave_out_what_ran_away(axis, values: Sequence[float]) -> None:
+    """End the picture above what most values are, where the largest would press all others flat."""
+    if not values:
+        return
+    least, usual, most = np.percentile(values, [0, 85, 100])
+    if most - least > 20 * (usual - least) > 0:
+        axis.set_ylim(least - 0.1 * (usual - least), usual + (usual - least))
+
+
 def by_epoch(runs: Runs, ylabel: str):
     """A quantity by epoch: for each row the mean over seeds and, as a band, their range."""
     with figure_style():
@@ -38,6 +47,7 @@ def by_epoch(runs: Runs, ylabel: str):
         from matplotlib.ticker import MaxNLocator
 
         figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        told: list[float] = []
         for k, (row, seeds) in enumerate(runs.items()):
             if not seeds:
                 continue
@@ -49,6 +59,8 @@ def by_epoch(runs: Runs, ylabel: str):
             look = _looks(k)
             axis.fill_between(epochs, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.16, lw=0)
             axis.plot(epochs, np.nanmean(values, 0), lw=1.5, label=row, **look)
+            told.extend(values[np.isfinite(values)])
+        _leave_out_what_ran_away(axis, told)
         axis.set_xlabel("epoch")
         axis.set_ylabel(ylabel)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
