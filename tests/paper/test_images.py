@@ -247,7 +247,7 @@ def test_missing_seeds_alone_are_trained_each_on_its_own_split(tmp_path, monkeyp
     monkeypatch.setattr("acenode.paper.reproduce.fit", look)
     monkeypatch.setattr(images, "VALIDATION", VALIDATION)
     with pytest.raises(Killed):
-        reproduce(narrow_row(), [7, 4, 2], tmp_path, tmp_path / "runs", epochs=3, learning_rate=0.3, data_dir=folder)
+        reproduce(narrow_row(), [7, 4, 2], tmp_path, tmp_path / "runs", epochs=3, learning_rates=[0.3], data_dir=folder)
     assert [(m.seed, m.fold, m.learning_rate, m.penalty) for m in asked["members"]] == [
         (7, 0, 0.3, 1e-4),
         (2, 1, 0.3, 1e-4),

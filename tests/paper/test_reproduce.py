@@ -96,8 +96,9 @@ def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tm
     assert len(results.load(tmp_path / "results")) == 2
 
 
-def test_the_grid_is_decided_by_validation(prepared, tmp_path):
-    done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, grid=True, epochs=8, progress=Quiet())
+@pytest.mark.parametrize("asked", [{"grid": True}, {"learning_rates": [1e-7, 3e-2]}], ids=["the paper's", "ours"])
+def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
+    done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, **asked, epochs=8, progress=Quiet())
     assert [r.config["learning_rate"] for r in done] == [3e-2, 3e-2]  # the other one hardly moves
     tried = done[0].config["grid"]
     assert [each["learning_rate"] for each in tried] == [1e-7, 3e-2]

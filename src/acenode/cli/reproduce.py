@@ -17,8 +17,13 @@ def reproduce(
         int | None, typer.Option(min=1, help="How many seeds, trained as one ensemble. [default: 5, or 2 if quick]")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs, if not those of the recipe.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Learning rate, if not that of the row.")] = None,
-    penalty: Annotated[float | None, typer.Option(help="Lambda of Equation 6, if not that of the row.")] = None,
+    learning_rate: Annotated[
+        list[float] | None,
+        typer.Option(help="If not that of the row; of several (repeat it), the validation score chooses."),
+    ] = None,
+    penalty: Annotated[
+        list[float] | None, typer.Option(help="Lambda of Equation 6, if not that of the row; several likewise.")
+    ] = None,
     grid: Annotated[
         bool, typer.Option("--grid", help="Train the paper's grid of both, choose by the validation score.")
     ] = False,
@@ -43,17 +48,17 @@ def reproduce(
 
     if table not in TABLES:
         fail(f"no table {table!r}. There are: {', '.join(TABLES)}.")
-    if grid and (learning_rate is not None or penalty is not None):
+    if grid and (learning_rate or penalty):
         fail("--grid chooses the learning rate and lambda itself. Leave out --learning-rate and --penalty, or --grid.")
     known = {row.name: row for row in TABLES[table]}
     unknown = [name for name in rows or () if name not in known]
     if unknown:
         fail(f"table {table} has no row {unknown[0]!r}. Its rows: {'; '.join(known)}.")
-    budget = {"epochs": epochs, "learning_rate": learning_rate, "penalty": penalty, "grid": grid, "quick": quick}
+    budget = {"epochs": epochs, "learning_rates": learning_rate or (), "penalties": penalty or (), "grid": grid}
     seeded = range(seeds or (2 if quick else 5))
 
     def run(row, progress):
-        return run_row(row, seeded, results, runs, **budget, data_dir=data_dir, progress=progress)
+        return run_row(row, seeded, results, runs, **budget, quick=quick, data_dir=data_dir, progress=progress)
 
     try:
         for row, done in together([known[name] for name in rows or known], run, jobs, lambda row: row.name):

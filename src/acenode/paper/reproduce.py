@@ -5,6 +5,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ def reproduce(
     runs: Path,
     *,
     epochs: int | None = None,
-    learning_rate: float | None = None,
-    penalty: float | None = None,
+    learning_rates: Sequence[float] = (),
+    penalties: Sequence[float] = (),
     grid: bool = False,
     quick: bool = False,
     data_dir=None,
@@ -38,8 +39,9 @@ def reproduce(
     """Fill in what is missing of a row: train the seeds that have no result file of its settings, and write theirs.
 
     `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
-    `learning_rate` and `penalty` stand in for those of the row. `grid` trains the paper's grid of both, and keeps the
-    setting with the best mean validation score. `quick` takes a tenth of the epochs and marks its results.
+    `learning_rates` and `penalties` stand in for those of the row; `grid` takes the paper's of both. Of several
+    settings, all trained at once, the one with the best mean validation score is kept. `quick` takes a tenth of the
+    epochs and marks its results.
     """
     if isinstance(row, Baseline):
         return _judge_baseline(row, seeds, folder, data_dir)
@@ -50,8 +52,8 @@ def reproduce(
     with _loading:
         prepared = row.data(data_dir, missing)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
-    one = (learning_rate or row.learning_rate, row.penalty if penalty is None else penalty)
-    settings = _grid(row) if grid else (one,)
+    given = tuple(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,)))
+    settings = _grid(row) if grid else given
     members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
     outcome = fit(
         ft.partial(row.build, **prepared.given),
@@ -60,7 +62,7 @@ def reproduce(
         splits,
         recipe,
         members,
-        checkpoint=runs / row.table / f"{_name_of_run(row, missing, grid, quick)}.safetensors",
+        checkpoint=runs / row.table / f"{_name_of_run(row, missing, len(settings) > 1, quick)}.safetensors",
         progress=progress or Bar(row.name),
     )
     chosen, validated = _choose(row, outcome, len(settings))
@@ -68,7 +70,7 @@ def reproduce(
     tested = [split.test for split in splits]
     test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
     config = {**row.config, **_plain(recipe, len(splits[0].train))}
-    if grid:
+    if len(settings) > 1:
         config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]
     if quick:
         config["quick"] = True
