@@ -114,9 +114,8 @@ def _spread(padding: int, x, weight):
     weighted = x @ weight.transpose(3, 1, 2, 0).reshape(x.shape[-1], -1)
     parts = iter(jnp.split(weighted, kernel**2, axis=-1))
     rest = kernel - 1
-    full = sum(
-        jnp.pad(next(parts), ((rest - i, i), (rest - j, j), (0, 0))) for i in range(kernel) for j in range(kernel)
-    )
+    spread = [jnp.pad(next(parts), ((rest - i, i), (rest - j, j), (0, 0))) for i, j in np.ndindex(kernel, kernel)]
+    full = ft.reduce(jnp.add, spread)
     rows, columns = (n + 2 * padding - rest for n in x.shape[:2])
     begin = rest - padding
     return full[begin : begin + rows, begin : begin + columns]

@@ -18,6 +18,7 @@ from ..models import (
     GRUD,
     ODERNN,
     RNNVAE,
+    CarriedForward,
     Filter,
     ForwardODERNN,
     GRUEncoder,
@@ -118,18 +119,27 @@ def _gates(sizes: Sizes) -> dict[str, object]:
     return {"gate_memory": sizes.memory}
 
 
-def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False) -> Kind:
-    """Latent-ODE with an ODE encoder and any ODE behind it. `statistics` of every variable are told to it besides."""
+def latent_ode(
+    sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False, carried: bool = False
+) -> Kind:
+    """Latent-ODE with an ODE encoder and any ODE behind it.
+
+    `statistics` of every variable are told to it besides; `carried` fills the gaps that the encoder sees with the last
+    values.
+    """
 
     def build(key, mean):
         one, two, three = jax.random.split(key, 3)
         encoder, size = _ode_encoder(sizes, one), 2 * sizes.recognition
+        if carried:
+            encoder = CarriedForward(encoder)
         if statistics:
             encoder, size = Joined((encoder, Statistics())), size + Statistics.each * sizes.variables
         to_latent = mlp(size, 2 * sizes.latent, 100, 1, init="normal", key=two)
         return LatentODE(encoder, to_latent, ode(three), (sizes.latent,), sizes.samples)
 
-    told = {"encoder": "ODE-RNN, and statistics of every variable"} if statistics else {}
+    parts = ["ODE-RNN over values carried forward" if carried else "ODE-RNN", "statistics of every variable"]
+    told = {"encoder": ", and ".join(parts[: 1 + statistics])} if statistics or carried else {}
     return Kind(build, sizes.latent + extra, sizes.latent, False, {**_gates(sizes), **told})
 
 
@@ -190,9 +200,9 @@ def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
 POISSON = "Latent-ODE + Poisson"
 
 
-def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
+def odes(sizes: Sizes, statistics: bool = False, carried: bool = False) -> dict[str, Kind]:
     """The Latent-ODEs with an ODE encoder: the rows that differ in the generative ODE alone."""
-    made = ft.partial(latent_ode, sizes, statistics=statistics)
+    made = ft.partial(latent_ode, sizes, statistics=statistics, carried=carried)
     return {
         "Latent-ODE (ODE Enc.)": made(plain(sizes)),
         "Augmented-Latent-ODE (ODE Enc.)": made(augmented(sizes), EXTRA),

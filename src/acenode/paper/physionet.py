@@ -1,6 +1,7 @@
 """PhysioNet 2012: who dies in hospital (4,000 labelled records), and what is measured next (8,000 records)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -13,9 +14,22 @@ from jaxtyping import Array
 from ..datasets import physionet
 from ..datasets.reference import variable_mean
 from ..datasets.split import Split
+from ..models import WithLastValue
+from ..ode import Constant
 from ..ode.fields import mlp
 from ..series import Panel, Question, Scaler, Series, extrapolate, hold_out, reconstruct
-from ..tasks import Headed, LabelHead, Labelled, LabelSeries, PoissonHead, Reconstruct, ValueHead
+from ..tasks import (
+    Committee,
+    Headed,
+    LabelHead,
+    Labelled,
+    LabelSeries,
+    LeaningDecoder,
+    PoissonHead,
+    Pooled,
+    Reconstruct,
+    ValueHead,
+)
 from ..tasks.label import ReadFrom
 from ..train import Recipe
 from .baseline import Baseline
@@ -28,6 +42,8 @@ from .value_baselines import last_value, mean_value, published_mse
 HOURS = 48.0
 FARTHEST = 5.0  # standard deviations from the mean
 HALF = 0.5  # of the 48 hours are known where the rest is asked for
+COMMITTEE = 5  # models
+AVERAGE = 0.999  # of the parameters, where values are asked for: by validation, with Latent-ODE
 SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4, memory=75.0)
 
 
@@ -57,6 +73,17 @@ def value_model(kind: Kind) -> Callable[..., Headed]:
         if kind.summary > kind.state:
             head = PoissonHead(head.decoder, None, SIZES.latent, SIZES.variables)
         return Headed(kind.build(one, mean), head)
+
+    return build
+
+
+def leaning_model(kind: Kind) -> Callable[..., Headed]:
+    """Builds a model whose decoder leans on the last known values."""
+
+    def build(key, mean):
+        one, two = jax.random.split(key)
+        model = WithLastValue(kind.build(one, mean), Constant(jnp.asarray(mean)))
+        return Headed(model, ValueHead(LeaningDecoder(kind.state, SIZES.variables, key=two)))
 
     return build
 
@@ -190,19 +217,38 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
     )
 
 
-def value_row(name: str, kind: Kind, asked: str) -> Row:
-    """A row of the regression table."""
+def committee_row(name: str, kind: Kind) -> Row:
+    """A row of the mortality table whose every seed is a committee."""
+    row = mortality_row(f"{name}, committee of five", kind, restraint=STRONG)
+    return replace(
+        row,
+        task=Pooled(row.task),
+        build=Committee.of(COMMITTEE, row.build),
+        config={**row.config, "committee": COMMITTEE},
+        figures={},
+    )
+
+
+def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
+    """A row of the regression table; `leaning` on the last known values."""
+    decoder = {"decoder": "leaning on the last value"} if leaning else {}
     return Row(
         table="physionet-regression",
-        name=f"{name}, {asked}",
+        name=f"{name}, leaning on the last value, {asked}" if leaning else f"{name}, {asked}",
         data=partial(_values, asked),
         task=Reconstruct(),
-        build=value_model(kind),
-        recipe=recipe,
+        build=(leaning_model if leaning else value_model)(kind),
+        recipe=partial(recipe, average=AVERAGE),
         epochs=30,
         learning_rate=1e-2,
         penalty=1e-2,
-        config={"asked": asked, "scaling": "min over max of training records", **kind.config},
+        config={
+            "asked": asked,
+            "scaling": "min over max of training records",
+            "average": AVERAGE,
+            **decoder,
+            **kind.config,
+        },
         grid=SERIES_GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
@@ -228,10 +274,12 @@ MORTALITY = (
     *(mortality_row(name, kind) for name, kind in kinds(SIZES).items()),
     *(mortality_row(name, kind, "end") for name, kind in odes(SIZES).items()),
     *(mortality_row(f"{n}, with statistics", kind, restraint=STRONG) for n, kind in odes(SIZES, True).items()),
+    *(committee_row(name, kind) for name, kind in odes(SIZES, True, carried=True).items()),
 )
 VALUES: tuple[Row | Baseline, ...] = (
     *(_baseline("mean", asked, mean_value) for asked in QUESTIONS),
     *(_baseline("last value carried forward", asked, last_value) for asked in QUESTIONS if asked != "interpolation"),
     *(value_row(name, kind, asked) for asked in QUESTIONS for name, kind in kinds(SIZES).items()),
+    *(value_row(name, kind, "extrapolation", leaning=True) for name, kind in odes(SIZES).items()),
 )
 TABLES = {"physionet-classification": MORTALITY, "physionet-regression": VALUES}

@@ -37,7 +37,16 @@ _BASES = {
     "FC-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
     "Fixed-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
 }
-_VARIANTS = ("", ", label from the end", ", with statistics", ", interpolation", ", extrapolation", ", held-out points")
+_VARIANTS = (
+    "",
+    ", label from the end",
+    ", with statistics",
+    ", committee of five",
+    ", interpolation",
+    ", extrapolation",
+    ", leaning on the last value, extrapolation",
+    ", held-out points",
+)
 BASES = {(row + variant, base + variant) for row, base in _BASES.items() for variant in _VARIANTS}
 """Attentive rows, each with the row that it extends."""
 

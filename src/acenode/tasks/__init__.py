@@ -1,7 +1,13 @@
 """What is asked of a model: losses and metrics."""
 
+from .committee import Committee as Committee, Pooled as Pooled
 from .forecast import Forecast as Forecast
-from .heads import GaussianHead as GaussianHead, Headed as Headed, RowHead as RowHead
+from .heads import (
+    GaussianHead as GaussianHead,
+    Headed as Headed,
+    LeaningDecoder as LeaningDecoder,
+    RowHead as RowHead,
+)
 from .label import LabelHead as LabelHead, Labelled as Labelled, LabelSeries as LabelSeries
 from .label_classes import Classified as Classified, LabelClasses as LabelClasses
 from .label_images import LabelImages as LabelImages, Pictures as Pictures

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..ode import CoEvolvingODE, Constant
+from ..tasks.committee import Committee
 
 Group = Literal["main", "attention", "initial", "constant", "other"]
 Model = TypeVar("Model")
@@ -84,7 +85,12 @@ def hold_attention(model: Model, hold: bool = True) -> Model:
 
 
 def remember(model: Model, h0: Float[Array, "batch ..."], times: Array | None) -> Model:
-    """The same model, with the batch statistics of its attention measured on these training states."""
+    """The same model, with the batch statistics of its attention measured on these training states.
+
+    Those of a committee have a leading axis over its members.
+    """
+    if isinstance(model, Committee):
+        return eqx.tree_at(lambda m: m.models, model, eqx.filter_vmap(remember)(model.models, h0, times))
     return _on_odes(lambda ode: ode.remember(h0, times), model)
 
 

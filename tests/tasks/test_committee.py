@@ -1,0 +1,96 @@
+"""A committee: every member learns as it would alone, and together they answer with their mean."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from acenode.datasets.split import Split
+from acenode.models import LatentODE, Statistics
+from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
+from acenode.series import reconstruct, series, stack
+from acenode.tasks import Committee, Headed, LabelHead, Labelled, LabelSeries, Pooled
+from acenode.train import Member, Quiet, Recipe, fit
+from acenode.train.groups import parameter_count, remember
+
+SIZE = 3
+TASK = LabelSeries(noise=0.5)
+
+
+def build(key) -> Headed:
+    one, two, three = jax.random.split(key, 3)
+    f, g = MLPField(3, 4, 1, key=one), pairwise_field("linear_h2", 3, 4, 1, key=two)
+    ode = CoEvolvingODE(f, g, Pairwise(), Correlation(3), Solver("rk4", step=0.5))
+    model = LatentODE(Statistics(), eqx.nn.Linear(2 * Statistics.each, 6, key=one), ode, (3,), samples=2)
+    return Headed(model, LabelHead(eqx.nn.Linear(3, 2, key=three), 3, width=4, key=three))
+
+
+@pytest.fixture(scope="module")
+def batch() -> Labelled:
+    random = np.random.default_rng(1)
+    records = [
+        series(np.sort(random.random(3)), random.normal(size=(3, 2)), random.random((3, 2)) > 0.3) for _ in range(12)
+    ]
+    label = (random.random(12) > 0.5).astype(np.float32)
+    return jax.tree.map(jnp.asarray, Labelled(reconstruct(stack(records)), label))
+
+
+@pytest.fixture(scope="module")
+def committee() -> Committee:
+    return Committee.of(SIZE, build)(jax.random.key(0))
+
+
+def test_members_differ_and_all_are_counted(committee):
+    assert parameter_count(committee) == SIZE * parameter_count(committee[0])
+    assert (committee[0].head.decoder.weight != committee[1].head.decoder.weight).all()
+
+
+def test_every_member_has_the_gradient_it_would_have_alone(committee, batch):
+    key, epoch = jax.random.key(3), jnp.asarray(0)
+
+    @eqx.filter_jit
+    def gradient(task, model, key):
+        return eqx.filter_value_and_grad(lambda m: task.loss(m, batch, key, epoch)[0])(model)
+
+    total, together = gradient(Pooled(TASK), committee, key)
+    alone = [gradient(TASK, committee[k], one) for k, one in enumerate(jax.random.split(key, SIZE))]
+    np.testing.assert_allclose(total, sum(value for value, _ in alone), rtol=1e-5)
+    for k, (_, expected) in enumerate(alone):
+        found = jax.tree.leaves(eqx.filter(Committee(together.models)[k], eqx.is_array))
+        for one, other in zip(found, jax.tree.leaves(eqx.filter(expected, eqx.is_array)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+
+
+def test_the_answer_is_the_mean(committee, batch):
+    key = jax.random.key(3)
+    told = Pooled(TASK).outputs(committee, batch, key)
+    each = [TASK.outputs(committee[k], batch, one) for k, one in enumerate(jax.random.split(key, SIZE))]
+    np.testing.assert_allclose(told, np.mean(each, axis=0), rtol=1e-5)
+    weight = jnp.ones(12)
+    assert Pooled(TASK).metrics(told, batch, weight) == TASK.metrics(told, batch, weight)
+
+
+def test_every_member_remembers_its_own_statistics(committee, batch):
+    h0, times = Pooled(TASK).first_states(committee, batch, jax.random.key(3))
+    together = remember(committee, h0, times)
+    for k in range(SIZE):
+        alone = remember(committee[k], h0[k], times[k])
+        found, expected = (eqx.filter(m.model.ode.initial, eqx.is_array) for m in (together[k], alone))
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_committee_is_trained_like_any_model(batch):
+    split = Split(np.arange(8), np.arange(8, 12), np.zeros(0, int))
+    outcome = fit(
+        Committee.of(SIZE, build),
+        Pooled(TASK),
+        batch,
+        split,
+        Recipe(epochs=3, batch_size=4),
+        [Member(seed, learning_rate=1e-2) for seed in range(2)],
+        progress=Quiet(),
+    )
+    assert outcome.history["loss"].shape == (3, 2) and (np.diff(outcome.history["loss"], axis=0) < 0).all()
+    assert outcome.model(1)[0].head.decoder.weight.shape == (2, 3)
