@@ -1,7 +1,10 @@
-"""GRU-ODE-Bayes: a training step of ours beside an eager PyTorch loop of the same equations and step size.
+"""GRU-ODE-Bayes: a training step of ours beside an eager PyTorch loop of the same equations and step size; and of many
+models at once.
 
 Series like those of USHCN: 200 units of time, some 300 rows on a grid of 0.1, five variables.
 """
+
+import functools as ft
 
 import equinox as eqx
 import jax
@@ -12,6 +15,7 @@ from record import arguments, save, show
 
 from acenode.models import gru_ode_bayes
 from acenode.ode import GRUField, NeuralODE
+from acenode.paper.climate import attentive
 from acenode.series import Question, series, stack
 from acenode.tasks import Forecast, Headed
 
@@ -31,54 +35,76 @@ def generated(count: int, rows: int, span: float) -> Question:
     return Question(whole, whole.times, whole.values, whole.observed, whole.observed)
 
 
+ODES = {
+    "GRU-ODE-Bayes": lambda key: NeuralODE(GRUField(SIZE, key=key)),
+    "ACE-GRU-ODE-Bayes": attentive(own_leak=True),
+}
+
+
+def built(name: str, span: float, key):
+    one, two = jax.random.split(key)
+    ticks = round(span / STEP) + 2
+    return gru_ode_bayes(VARIABLES, ODES[name](one), SIZE, step=STEP, count=ticks, dropout=0.0, mixing=0.0, key=two)
+
+
+def training_step(name: str, span: float, data: Question, models: int | None = None):
+    """A function that computes loss and gradient: of one model, or of so many at once."""
+    build = ft.partial(built, name, span)
+    keys = jax.random.split(jax.random.key(0), models or 1)
+    model = build(keys[0])
+    moving, still = eqx.partition(model, eqx.is_inexact_array)
+
+    def loss(moving):
+        headed = Headed(eqx.combine(moving, still), None)
+        return Forecast().loss(headed, data, jax.random.key(0), jnp.asarray(0))[0]
+
+    program = jax.value_and_grad(loss)
+    if models is not None:
+        moving = eqx.filter(jax.vmap(lambda key: eqx.filter(build(key), eqx.is_array))(keys), eqx.is_inexact_array)
+        program = jax.vmap(program)
+    program = jax.jit(program)
+    return model, lambda: jax.block_until_ready(program(moving))
+
+
+def beside_torch(question: Question, span: float, rounds: int) -> dict:
+    """Our step and the eager loop's, and the losses of both."""
+    import rival_torch_bayes
+
+    model, ours = training_step("GRU-ODE-Bayes", span, jax.tree.map(jnp.asarray, question))
+    rival = rival_torch_bayes.Step(model, question.known, STEP)
+    losses = {"acenode": float(ours()[0]), "torch": rival() + 0.5 * float(np.log(2 * np.pi))}
+    timings = interleaved({"acenode": ours, "PyTorch, eager loop": rival}, rounds)
+    ratio = timings["PyTorch, eager loop"].median_ms / timings["acenode"].median_ms
+    show(["training step", "ms"], [[name, f"{timing.median_ms:.0f}"] for name, timing in timings.items()])
+    print(f"loss {losses['acenode']:.5f} against {losses['torch']:.5f}; the eager loop takes {ratio:.1f} times as long")
+    step = {name: timing.as_dict() for name, timing in timings.items()}
+    return {"training_step": step, "ratio": round(ratio, 2), "losses": losses}
+
+
+def at_once(question: Question, span: float, sizes: list[int], rounds: int) -> dict:
+    """Milliseconds of a training step of ensembles of these sizes."""
+    data = jax.tree.map(jnp.asarray, question)
+    taken = {}
+    for name in ODES:
+        steps = {str(models): training_step(name, span, data, models)[1] for models in sizes}
+        taken[name] = {models: round(t.median_ms, 2) for models, t in interleaved(steps, rounds).items()}
+    show(["training step, ms", *map(str, sizes)], [[n, *(f"{ms:.0f}" for ms in t.values())] for n, t in taken.items()])
+    return {"ensembles_ms": taken}
+
+
 def main() -> None:
     parser = arguments(__doc__ or "", "climate")
     parser.add_argument("--batch", type=int, default=50)
+    parser.add_argument("--models", type=int, nargs="+", default=[], help="sizes of ensembles (default: none)")
+    parser.add_argument("--no-rival", action="store_true", help="leave PyTorch out")
     given = parser.parse_args()
     span, rows = (20.0, 30) if given.quick else (200.0, 300)
+    rounds = 2 if given.quick else 3
     question = generated(given.batch, rows, span)
-    one, two = jax.random.split(jax.random.key(0))
-    count = round(span / STEP) + 2
-    ode = NeuralODE(GRUField(SIZE, key=one))
-    model = gru_ode_bayes(VARIABLES, ode, SIZE, step=STEP, count=count, dropout=0.0, mixing=0.0, key=two)
-    moving, still = eqx.partition(model, eqx.is_inexact_array)
-    data = jax.tree.map(jnp.asarray, question)
-
-    @jax.jit
-    def gradient(moving):
-        def loss(moving):
-            headed = Headed(eqx.combine(moving, still), None)
-            return Forecast().loss(headed, data, jax.random.key(0), jnp.asarray(0))[0]
-
-        return jax.value_and_grad(loss)(moving)
-
-    import rival_torch_bayes
-
-    rival = rival_torch_bayes.Step(model, question.known, STEP)
-    ours = float(gradient(moving)[0])
-    theirs = rival() + 0.5 * float(np.log(2 * np.pi))
-    timings = interleaved(
-        {
-            "acenode": lambda: jax.block_until_ready(gradient(moving)),
-            "PyTorch, eager loop": rival,
-        },
-        2 if given.quick else 3,
-    )
-    ratio = timings["PyTorch, eager loop"].median_ms / timings["acenode"].median_ms
-    show(["training step", "ms"], [[name, f"{timing.median_ms:.0f}"] for name, timing in timings.items()])
-    print(f"loss {ours:.5f} against {theirs:.5f}; the eager loop takes {ratio:.1f} times as long")
-    path = save(
-        given.out,
-        "climate",
-        given.quick,
-        batch=given.batch,
-        rows=rows,
-        span=span,
-        step=STEP,
-        training_step={name: timing.as_dict() for name, timing in timings.items()},
-        ratio=round(ratio, 2),
-        losses={"acenode": ours, "torch": theirs},
-    )
+    measured = {} if given.no_rival else beside_torch(question, span, rounds)
+    if given.models:
+        measured |= at_once(question, span, given.models, rounds)
+    path = save(given.out, "climate", given.quick, batch=given.batch, rows=rows, span=span, step=STEP, **measured)
     print(f"written to {path}")
 
 
