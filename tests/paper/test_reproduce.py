@@ -1,6 +1,7 @@
 """A row is trained once, chosen by validation, and written down; baselines beside it; what is kept for pictures."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import equinox as eqx
 import jax
@@ -105,6 +106,17 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     best = np.mean([r.validation["validation_mse"] for r in done])
     np.testing.assert_allclose(tried[1]["validation"], best, rtol=1e-3)
     assert tried[1]["validation"] < tried[0]["validation"]
+
+
+def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):
+    (done,) = reproduce(row(prepared, []), [0], tmp_path, tmp_path / "runs", epochs=1, progress=Quiet())
+    away = replace(done, metrics={"mse": np.inf, "negll": -np.inf}, history={"loss": [1.0, np.nan]})
+    path = results.save(tmp_path, away)
+    words = json.loads(path.read_text(), parse_constant=pytest.fail)  # called for Infinity and NaN
+    assert words["metrics"] == {"mse": "inf", "negll": "-inf"}
+    read = results.read(path)
+    assert read.metrics == away.metrics and np.isnan(read.history["loss"][1])
+    np.testing.assert_equal(asdict(read), asdict(away))
 
 
 def test_a_baseline_is_written_once(tmp_path):

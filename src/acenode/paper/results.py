@@ -1,6 +1,7 @@
 """One small JSON file a run: what was trained, how, on what, and what came out."""
 
 import json
+import math
 import platform
 import re
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ def path_of(folder: Path, table: str, row: str, seed: int, quick: bool = False) 
 
 def save(folder: Path, result: Result) -> Path:
     path = path_of(folder, result.table, result.row, result.seed, bool(result.config.get("quick")))
-    text = json.dumps(asdict(result), indent=1, sort_keys=True)
+    text = json.dumps(_worded(asdict(result)), indent=1, sort_keys=True, allow_nan=False)
     write_atomically(path, _short_lists(text).encode() + b"\n")
     return path
 
@@ -68,10 +69,28 @@ def load(folder: Path) -> list[Result]:
 
 def read(path: Path) -> Result:
     try:
-        found = json.loads(path.read_text())
+        found = _numbered(json.loads(path.read_text()))
         return Result(**{**found, "notes": tuple(found["notes"])})
     except (ValueError, TypeError, KeyError) as error:
         raise BrokenResult(f"{path} is not a result file: {error}") from error
+
+
+def _worded(found: Any) -> Any:
+    """Numbers that JSON does not have as words: inf, -inf, nan."""
+    if isinstance(found, dict):
+        return {name: _worded(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_worded(value) for value in found]
+    return str(found) if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _numbered(found: Any) -> Any:
+    """The words for such numbers as numbers."""
+    if isinstance(found, dict):
+        return {name: _numbered(value) for name, value in found.items()}
+    if isinstance(found, list):
+        return [_numbered(value) for value in found]
+    return float(found) if found in ("inf", "-inf", "nan") else found
 
 
 def _short_lists(text: str) -> str:
