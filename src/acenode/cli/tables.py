@@ -17,7 +17,7 @@ def tables(
 ) -> None:
     """Every row of every table: what the paper printed, and what we measured (over seeds, on test data)."""
     from ..paper.published import Line, lines
-    from ..paper.results import BrokenResult, load
+    from ..paper.results import BrokenResult, load, worded
     from ..paper.row import Row
     from ..paper.tables import TABLES
 
@@ -32,7 +32,7 @@ def tables(
             fail(f"no table {name!r}. There are: {', '.join(known)}.")
     chosen = [line for line in made if not names or line.table in names]
     if as_json:
-        typer.echo(json.dumps([asdict(line) for line in chosen], indent=1))
+        typer.echo(json.dumps(worded([asdict(line) for line in chosen]), indent=1))
         return
     from rich.box import SIMPLE
     from rich.console import Console

@@ -57,7 +57,7 @@ def path_of(folder: Path, table: str, row: str, seed: int, quick: bool = False) 
 
 def save(folder: Path, result: Result) -> Path:
     path = path_of(folder, result.table, result.row, result.seed, bool(result.config.get("quick")))
-    text = json.dumps(_worded(asdict(result)), indent=1, sort_keys=True, allow_nan=False)
+    text = json.dumps(worded(asdict(result)), indent=1, sort_keys=True, allow_nan=False)
     write_atomically(path, _short_lists(text).encode() + b"\n")
     return path
 
@@ -75,12 +75,12 @@ def read(path: Path) -> Result:
         raise BrokenResult(f"{path} is not a result file: {error}") from error
 
 
-def _worded(found: Any) -> Any:
+def worded(found: Any) -> Any:
     """Numbers that JSON does not have as words: inf, -inf, nan."""
     if isinstance(found, dict):
-        return {name: _worded(value) for name, value in found.items()}
+        return {name: worded(value) for name, value in found.items()}
     if isinstance(found, list | tuple):
-        return [_worded(value) for value in found]
+        return [worded(value) for value in found]
     return str(found) if isinstance(found, float) and not math.isfinite(found) else found
 
 
