@@ -100,7 +100,7 @@ def _line(table: str, row: str, metric: str, own: Sequence[Result], p: Published
         p.sd if p else None,
         p.parameters if p else "",
         float(values.mean()) if len(own) else None,
-        float(values.std(ddof=1)) if len(own) > 1 else None,
+        float(values.std(ddof=1)) if len(own) > 1 and np.isfinite(values).all() else None,
         len(own),
         max(r.epochs for r in own) if own else None,
         own[0].protocol if own else None,
