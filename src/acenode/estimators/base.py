@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..datasets.split import Split, random_split
 from ..models import GRUODEBayes
 from ..series import Panel, Question, Scaler, Series
@@ -347,7 +347,7 @@ def gaussians(headed: Headed, panel: Panel, queries: np.ndarray) -> tuple[np.nda
     return mean[:, : queries.shape[1]], log_variance[:, : queries.shape[1]]
 
 
-@eqx.filter_jit
+@compiled
 def _gaussians(model: Headed, series, queries):
     return mixture(*predictions(model, model.model(series, queries, jax.random.key(0))))
 

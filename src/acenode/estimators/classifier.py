@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import narwhals as nw
 import numpy as np
 
+from ..compiled import compiled
 from ..ode.fields import mlp
 from ..series import Scaler
 from ..tasks import Headed
@@ -152,6 +152,6 @@ class Classifier(base.Estimator):
         return table.ids, probability, table.implementation
 
 
-@eqx.filter_jit
+@compiled
 def _outputs(model: Headed, series):
     return LabelClasses().outputs(model, Classified(series, np.zeros(len(series), np.int32)), jax.random.key(0))

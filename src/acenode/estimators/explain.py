@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
+from ..compiled import compiled
 from ..series import Panel
 from .base import in_parts, with_room
 from .table import Columns, Table, read, write_frame, write_times
@@ -55,7 +55,7 @@ def attention_of(estimator: Any, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
     return weights, np.asarray(names, object)
 
 
-@eqx.filter_jit
+@compiled
 def _attention(model, series, times):
     trace = model(series, times, jax.random.key(0), attention=True)
     return model.ode.attention.weights(trace.attention).mean(axis=0)

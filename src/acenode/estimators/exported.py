@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
+from ..compiled import in_full_precision
 from ..series import Panel, Series
 from ..tasks.forecast import mixture, predictions
 from ..train.checkpoint import write_atomically
@@ -49,7 +50,7 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         mean, log_variance = mixture(*predictions(model, trace))
         return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
 
-    program = jax_export.export(jax.jit(classify if labels else values_at))(*known, *asked)
+    program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*known, *asked)
     described = {
         "task": estimator.task,
         "variables": list(estimator.columns_.values),

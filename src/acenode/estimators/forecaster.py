@@ -6,12 +6,12 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 
+from ..compiled import compiled
 from ..datasets.split import Split
 from ..models.gru_ode_bayes import GRUODEBayes, Memory
 from ..series import Question, Scaler, Series, forecast
@@ -348,17 +348,17 @@ def _installed() -> str:
     return next(name for name in ("pandas", "polars", "pyarrow") if find_spec(name) is not None)
 
 
-@eqx.filter_jit
+@compiled
 def _remember(model: GRUODEBayes) -> Memory:
     return model.remember()
 
 
-@eqx.filter_jit
+@compiled
 def _take_in(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory:
     return model.observe(model.advance(memory, moment), values, seen)
 
 
-@eqx.filter_jit
+@compiled
 def _ask(model: GRUODEBayes, memory: Memory, moment):
     memory = model.advance(memory, moment)
     mean, log_variance = model.emit(memory)

@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 _EPSILON = 1e-5  # added to the variance of a group
+_matmul = ft.partial(jnp.matmul, precision="default")  # few follow one another here: a GPU's own choice is good enough
 
 
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
@@ -79,7 +80,7 @@ class Conv(eqx.Module):
 
 
 def _product(stride: int, padding: int, x, weight):
-    return patches(x, weight.shape[1], stride, padding) @ weight.reshape(weight.shape[0], -1).T
+    return _matmul(patches(x, weight.shape[1], stride, padding), weight.reshape(weight.shape[0], -1).T)
 
 
 @ft.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -91,7 +92,7 @@ def _half_product(stride: int, padding: int, x, weight):
     the range of single precision.
     """
     near, weights = patches(x.astype(jnp.float16), weight.shape[1], stride, padding), weight.astype(jnp.float16)
-    return jnp.matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32)
+    return _matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32)
 
 
 @_half_product.defjvp
@@ -111,7 +112,7 @@ def _spread(padding: int, x, weight):
     The transpose of this, and not of `_product`, is patches times a matrix again.
     """
     kernel = weight.shape[1]
-    weighted = x @ weight.transpose(3, 1, 2, 0).reshape(x.shape[-1], -1)
+    weighted = _matmul(x, weight.transpose(3, 1, 2, 0).reshape(x.shape[-1], -1))
     parts = iter(jnp.split(weighted, kernel**2, axis=-1))
     rest = kernel - 1
     spread = [jnp.pad(next(parts), ((rest - i, i), (rest - j, j), (0, 0))) for i, j in np.ndindex(kernel, kernel)]

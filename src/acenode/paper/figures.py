@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..compiled import compiled
 from ..series import Question
 from ..tasks import Headed, Task
 from ..tasks.metrics import error_by_time
@@ -51,12 +51,12 @@ def attention_over_time(
     }
 
 
-@eqx.filter_jit
+@compiled
 def _attention(model, series, asked):
     return model(series, asked, jax.random.key(0), attention=True).attention
 
 
-@eqx.filter_jit
+@compiled
 def _mean(task, model, batch):
     return task.outputs(model, batch, jax.random.key(0))[0]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..compiled import compiled
 from ..models import ImageClassifier, Stem
 from ..ode import CoEvolvingODE, Elementwise
 from ..ode.solve import sentence
@@ -45,7 +45,7 @@ def features(model: ImageClassifier, images: Images, batch: int = 100) -> Featur
     return Features(*_in_batches("features", ft.partial(_ask_features, model), images, batch))
 
 
-@eqx.filter_jit
+@compiled
 def _ask_features(model: ImageClassifier, images):
     path = model.path(images, jnp.array([0.0, 1.0]), attention=False)
     h = path.finite[:, -1]
@@ -152,7 +152,7 @@ def _elementwise(model: ImageClassifier) -> Elementwise:
     )
 
 
-@eqx.filter_jit
+@compiled
 def _ask_weights(model: ImageClassifier, attention: Elementwise, times, images):
     path = model.path(images, times)
     assert path.a is not None  # of such an ODE

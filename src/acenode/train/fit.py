@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 from safetensors import safe_open
 
+from ..compiled import compiled
 from ..tasks.task import Task
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
@@ -204,7 +205,7 @@ def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: i
     return {name: np.asarray(value) for name, value in out.items()}
 
 
-@eqx.filter_jit
+@compiled
 def _mapped_metrics(arrays, static, task, eval_batch, rows, weight, data, key):
     def one(arrays, rows, weight):
         return _metrics(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
@@ -250,7 +251,7 @@ class _Program:
             averaged = model if self.recipe.average else None
             return _State(model, optimisers, averaged, model, worst, zero - 1, zero, jnp.asarray(False))
 
-        state = eqx.filter_jit(eqx.filter_vmap(one))(seeds, rows)
+        state = compiled(eqx.filter_vmap(one))(seeds, rows)
         arrays, static = eqx.partition(state, eqx.is_array)
         return arrays, static.model
 
@@ -275,7 +276,7 @@ def _measure(recipe: Recipe, task: Task, model, rows: _Rows, data, key):
     return remember(model, lax.stop_gradient(h0), times)
 
 
-@eqx.filter_jit(donate="none")
+@compiled
 def _epoch(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch):
     def one(state, seed, rows, rates):
         return _member_epoch(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch)
