@@ -7,19 +7,21 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 
+PRECISION = "float32"
+
 Function = TypeVar("Function", bound=Callable)
 
 
 def in_full_precision(function: Function) -> Function:
     """The same function with products of matrices in full single precision.
 
-    A GPU multiplies single precision with three digits (TF32) unless it is told otherwise. In a solve or a recurrent
-    network hundreds of products follow one another, and the missing digits show.
+    A GPU multiplies single precision with three digits (TF32) unless it is told otherwise. A solver that is asked for
+    more of them than the vector field has takes ever smaller steps in vain.
     """
 
     @ft.wraps(function)
     def in_full(*args, **kwargs):
-        with jax.default_matmul_precision("float32"):
+        with jax.default_matmul_precision(PRECISION):
             return function(*args, **kwargs)
 
     return in_full  # type: ignore[return-value]

@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..compiled import PRECISION
 from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
@@ -69,7 +70,7 @@ def reproduce(
     models = jax.tree.map(lambda x: x[np.asarray(chosen)] if eqx.is_array(x) else x, outcome.models)
     tested = [split.test for split in splits]
     test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
-    config = {**row.config, **_plain(recipe, len(splits[0].train))}
+    config = {**row.config, **_plain(recipe, len(splits[0].train)), "matmul_precision": PRECISION}
     if len(settings) > 1:
         config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]
     if quick:
