@@ -13,6 +13,7 @@ import numpy as np
 from measure import interleaved
 from record import arguments, save, show
 
+from acenode.compiled import in_full_precision
 from acenode.models import gru_ode_bayes
 from acenode.ode import GRUField, NeuralODE
 from acenode.paper.climate import attentive
@@ -60,9 +61,9 @@ def training_step(name: str, span: float, data: Question, models: int | None = N
 
     program = jax.value_and_grad(loss)
     if models is not None:
-        moving = eqx.filter(jax.vmap(lambda key: eqx.filter(build(key), eqx.is_array))(keys), eqx.is_inexact_array)
+        moving = eqx.filter(eqx.filter_vmap(build)(keys), eqx.is_inexact_array)
         program = jax.vmap(program)
-    program = jax.jit(program)
+    program = jax.jit(in_full_precision(program))
     return model, lambda: jax.block_until_ready(program(moving))
 
 
@@ -98,6 +99,8 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="+", default=[], help="sizes of ensembles (default: none)")
     parser.add_argument("--no-rival", action="store_true", help="leave PyTorch out")
     given = parser.parse_args()
+    if given.no_rival and not given.models:
+        parser.error("--no-rival without --models leaves nothing to measure.")
     span, rows = (20.0, 30) if given.quick else (200.0, 300)
     rounds = 2 if given.quick else 3
     question = generated(given.batch, rows, span)

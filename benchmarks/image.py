@@ -16,6 +16,7 @@ from jax import lax
 from measure import interleaved
 from record import arguments, save, show
 
+from acenode.compiled import in_full_precision
 from acenode.ode import Conv, ConvField, Stats
 from acenode.paper import images
 from acenode.tasks import LabelImages, Pictures
@@ -54,7 +55,7 @@ def both_steps(name: str, batch: int, seeds: int | None):
     state = jax.vmap(begin)(keys)
     if seeds is None:
         state = jax.tree.map(lambda x: x[0], state)
-    program = jax.jit(one if seeds is None else jax.vmap(one))
+    program = jax.jit(in_full_precision(one if seeds is None else jax.vmap(one)))
     return lambda: jax.block_until_ready(program(*state))
 
 
@@ -66,7 +67,7 @@ def joint_step(ode, h0):
         path = eqx.combine(moving, still)(h0, jnp.array([0.0, 1.0]), attention=False)
         return jnp.mean(jnp.square(path.h[:, -1])), path.stats
 
-    program = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    program = jax.jit(in_full_precision(jax.value_and_grad(loss, has_aux=True)))
     return lambda: jax.block_until_ready(program(moving))
 
 

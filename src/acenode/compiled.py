@@ -7,8 +7,6 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 
-PRECISION = "float32"
-
 Function = TypeVar("Function", bound=Callable)
 
 
@@ -16,12 +14,15 @@ def in_full_precision(function: Function) -> Function:
     """The same function with products of matrices in full single precision.
 
     A GPU multiplies single precision with three digits (TF32) unless it is told otherwise. A solver that is asked for
-    more of them than the vector field has takes ever smaller steps in vain.
+    more of them than the vector field has takes ever smaller steps in vain. A precision that is already set
+    (`jax.default_matmul_precision`) stays.
     """
 
     @ft.wraps(function)
     def in_full(*args, **kwargs):
-        with jax.default_matmul_precision(PRECISION):
+        if jax.config.jax_default_matmul_precision is not None:  # pyright: ignore
+            return function(*args, **kwargs)
+        with jax.default_matmul_precision("float32"):
             return function(*args, **kwargs)
 
     return in_full  # type: ignore[return-value]

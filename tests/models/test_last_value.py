@@ -8,7 +8,8 @@ import pytest
 
 from acenode.models import CarriedForward, FirstLook, WithLastValue
 from acenode.models.last_value import last_rows
-from acenode.ode import Constant, MLPField, NeuralODE, Solver
+from acenode.models.trace import Trace
+from acenode.ode import Constant, MLPField, NeuralODE, Solver, Stats
 from acenode.series import series, stack
 from acenode.tasks import LeaningDecoder
 
@@ -52,6 +53,12 @@ class _Flat(eqx.Module):
         return eqx.tree_at(lambda t: t.states, trace, trace.states.reshape(*trace.states.shape[:3], -1))
 
 
+def _still(series, times, key, *, attention=False):
+    """A model whose states are zeros, whatever is asked."""
+    none = jnp.zeros(2)
+    return Trace(jnp.zeros((1, *times.shape, 2)), jnp.zeros((1, 2, 2)), none, None, Stats.none(2), None, None)
+
+
 def test_states_are_followed_by_last_values_and_their_age(model, key):
     times = jnp.asarray([[0.7, 0.9], [0.8, 1.0]])
     plain = _Flat(model)(RECORDS, times, key).states
@@ -62,6 +69,16 @@ def test_states_are_followed_by_last_values_and_their_age(model, key):
     np.testing.assert_allclose(values[1], [[0.5, -0.5, 7.0]] * 2)
     np.testing.assert_allclose(age[0], [[0.4, 0.1, 0.7], [0.6, 0.3, 0.9]], rtol=1e-6)
     np.testing.assert_allclose(age[1], [[0.8, 0.8, 0.6], [1.0, 1.0, 0.8]], rtol=1e-6)
+
+
+def test_an_answer_leans_on_nothing_that_comes_later(key):
+    times = jnp.asarray([[0.05, 0.2, 0.3, 0.5], [0.1, 0.2, 0.3, 0.4]], RECORDS.times.dtype)
+    states = WithLastValue(_still, Constant(jnp.asarray(MEAN)))(RECORDS, times, key).states
+    values, age = states[0, ..., -6:-3], states[0, ..., -3:]
+    np.testing.assert_allclose(values[0], [[0.5, -0.5, 0.25], [1.0, -0.5, 0.25], [2.0, 5.0, 0.25], [2.0, 5.0, 0.25]])
+    np.testing.assert_allclose(age[0], [[0.05] * 3, [0.1, 0.2, 0.2], [0.0, 0.0, 0.3], [0.2, 0.2, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(values[1, :, 2], [0.25, 7.0, 7.0, 7.0])
+    np.testing.assert_allclose(age[1, :, 2], [0.1, 0.0, 0.1, 0.2], atol=1e-6)
 
 
 def test_a_decoder_leans_on_the_last_value_less_and_less(key):

@@ -149,10 +149,12 @@ def test_small_gradients_are_not_lost_to_half_precision(case, size):
         assert_near(np.asarray(one, float) / size, other, 1e-2)  # rounded at other places
 
 
-@pytest.mark.parametrize("stride, padding", [(1, 0), (1, 2), (2, 1)])
-def test_half_precision_with_other_strides_and_paddings(stride, padding):
-    pull = jnp.asarray(noise(7, 8, 4, seed=2), jnp.float32)
-    half, exact = (jax.vjp(ft.partial(p, stride, padding), MAPS[0], WEIGHT) for p in (_half_product, _product))
+@pytest.mark.parametrize("stride, padding", [(1, 0), (1, 2), (1, 3), (2, 1)])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_half_precision_with_other_strides_and_paddings(kernel, stride, padding):
+    pull = jnp.asarray(noise(11, 12, 4, seed=2), jnp.float32)
+    weight = WEIGHT[:, :kernel, :kernel]
+    half, exact = (jax.vjp(ft.partial(p, stride, padding), MAPS[0], weight) for p in (_half_product, _product))
     assert_near(half[0], exact[0], 1e-3)
     pull = pull[: exact[0].shape[0], : exact[0].shape[1]]
     for found, expected in zip(half[1](pull), exact[1](pull), strict=True):

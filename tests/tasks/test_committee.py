@@ -10,9 +10,9 @@ from acenode.datasets.split import Split
 from acenode.models import LatentODE, Statistics
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
 from acenode.series import reconstruct, series, stack
-from acenode.tasks import Committee, Headed, LabelHead, Labelled, LabelSeries, Pooled
+from acenode.tasks import Committee, Forecast, Headed, LabelHead, Labelled, LabelSeries, Pooled
 from acenode.train import Member, Quiet, Recipe, fit
-from acenode.train.groups import parameter_count, remember
+from acenode.train.groups import attention_norm, parameter_count, remember
 
 SIZE = 3
 TASK = LabelSeries(noise=0.5)
@@ -69,6 +69,25 @@ def test_the_answer_is_the_mean(committee, batch):
     np.testing.assert_allclose(told, np.mean(each, axis=0), rtol=1e-5)
     weight = jnp.ones(12)
     assert Pooled(TASK).metrics(told, batch, weight) == TASK.metrics(told, batch, weight)
+
+
+def test_the_penalty_is_that_of_each_member(committee):
+    for kind in ("l1", "l2"):
+        alone = sum(attention_norm(committee[k], kind) for k in range(SIZE))
+        np.testing.assert_allclose(attention_norm(committee, kind), alone, rtol=1e-6)
+
+
+def test_members_are_counted_and_found(committee):
+    assert len(committee) == SIZE and len(list(committee)) == SIZE
+    with pytest.raises(IndexError, match="of 3 has no member 3"):
+        committee[SIZE]
+    with pytest.raises(ValueError, match="size=0"):
+        Committee.of(0, build)
+
+
+def test_what_has_no_mean_is_refused():
+    with pytest.raises(TypeError, match=r"task=Forecast.*no probabilities"):
+        Pooled(Forecast())
 
 
 def test_every_member_remembers_its_own_statistics(committee, batch):

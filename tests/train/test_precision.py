@@ -51,6 +51,13 @@ def test_all_products_are_in_full_precision(gradient):
     assert set(products(jax.make_jaxpr(take)(moving).jaxpr)) == {None}  # what JAX would do by itself
 
 
+def test_a_precision_that_was_asked_for_stays(gradient):
+    take, moving = gradient
+    with jax.default_matmul_precision("tensorfloat32"):
+        found = products(jax.make_jaxpr(in_full_precision(take))(moving).jaxpr)
+    assert set(found) == {(jax.lax.Precision.HIGH,) * 2}
+
+
 def test_compiled_keeps_name_and_answer():
     def twice(x):
         """Doubles."""

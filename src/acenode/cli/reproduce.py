@@ -50,6 +50,8 @@ def reproduce(
         fail(f"no table {table!r}. There are: {', '.join(TABLES)}.")
     if grid and (learning_rate or penalty):
         fail("--grid chooses the learning rate and lambda itself. Leave out --learning-rate and --penalty, or --grid.")
+    if any(rate <= 0 for rate in learning_rate or ()) or any(value < 0 for value in penalty or ()):
+        fail("--learning-rate has to be above 0, and --penalty not below.")
     known = {row.name: row for row in TABLES[table]}
     unknown = [name for name in rows or () if name not in known]
     if unknown:
@@ -63,6 +65,6 @@ def reproduce(
     try:
         for row, done in together([known[name] for name in rows or known], run, jobs, lambda row: row.name):
             metric = "mse" if isinstance(row, Baseline) else row.task.monitor
-            typer.echo(f"{row.name}: {summary(done, metric) if done else 'done before'}")
+            typer.echo(f"{row.name}: {summary(done, metric) if done else f'done before, see {results / table}'}")
     except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
         fail(str(error))

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..series import Series
+from .last_value import last_rows
 
 
 class GRUEncoder(eqx.Module):
@@ -55,8 +56,7 @@ class Statistics(eqx.Module):
     def __call__(self, series: Series) -> Float[Array, "batch statistics"]:
         values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)
         count = observed.sum(axis=1)
-        last_row = jnp.max(jnp.where(observed, jnp.arange(values.shape[1])[:, None], 0), axis=1)
-        last = jnp.take_along_axis(values, last_row[:, None], axis=1)[:, 0]
+        last = jnp.take_along_axis(values, jnp.maximum(last_rows(series)[:, -1:], 0), axis=1)[:, 0]
         mean = jnp.sum(values, axis=1, where=observed) / jnp.maximum(count, 1)
         least = jnp.min(values, axis=1, where=observed, initial=jnp.inf)
         greatest = jnp.max(values, axis=1, where=observed, initial=-jnp.inf)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -24,7 +25,7 @@ def last_rows(series: Series) -> Int[Array, "batch rows variables"]:
 class CarriedForward(eqx.Module):
     """An encoder that sees the last value of a variable where it was not observed, 0 where it never was.
 
-    Which values are new it sees as before.
+    Which values are new it sees as before; it must not take the others for zeros.
     """
 
     encoder: Callable
@@ -37,10 +38,11 @@ class CarriedForward(eqx.Module):
 
 
 class WithLastValue(eqx.Module):
-    """A model whose states are followed by the last known value of every variable, and by how long ago that was.
+    """A model whose states, vectors, are followed by the last value of every variable that is known by then, and by
+    how long ago that was.
 
-    For questions about what comes after all that is known. A variable that was never observed has its training mean,
-    of time 0. `tasks.LeaningDecoder` reads such states.
+    A variable that was not observed yet has its training mean, of time 0. `tasks.LeaningDecoder` reads such states. At
+    the time of a known value that value is the last one: for questions about what is not known.
     """
 
     model: Any
@@ -59,12 +61,14 @@ class WithLastValue(eqx.Module):
         attention: bool = False,
     ) -> Trace:
         trace = self.model(series, times, key, attention=attention)
-        last = last_rows(series)[:, -1]
+        known = jnp.asarray(series.times)
+        by_then = jax.vmap(lambda known, asked: jnp.searchsorted(known, asked, side="right"))(known, times)
+        rows = jnp.pad(last_rows(series), ((0, 0), (1, 0), (0, 0)), constant_values=-1)  # before the first: none
+        last = jnp.take_along_axis(rows, by_then[:, :, None], axis=1)
         row = jnp.maximum(last, 0)
-        values = jnp.take_along_axis(jnp.asarray(series.values), row[:, None], axis=1)[:, 0]
+        values = jnp.take_along_axis(jnp.asarray(series.values), row, axis=1)
         values = jnp.where(last >= 0, values, self.mean.value)
-        since = jnp.where(last >= 0, jnp.take_along_axis(jnp.asarray(series.times), row, axis=1), 0.0)
-        age = times[:, :, None] - since[:, None]
-        shape = (*trace.states.shape[:3], values.shape[-1])
-        both = [jnp.broadcast_to(part, shape) for part in (values[:, None], age)]
+        since = jnp.where(last >= 0, jax.vmap(lambda known, row: known[row])(known, row), 0.0)
+        age = times[:, :, None] - since
+        both = [jnp.broadcast_to(part, (len(trace.states), *part.shape)) for part in (values, age)]
         return eqx.tree_at(lambda t: t.states, trace, jnp.concatenate([trace.states, *both], axis=-1))

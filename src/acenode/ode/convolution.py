@@ -37,6 +37,8 @@ class Conv(eqx.Module):
 
     `timed` adds one more input channel that is filled with t. Such a channel has the same neighbourhood in every
     sample, so its share of the result is t times a map that depends on the weights alone.
+
+    On a GPU inputs in single precision are rounded to 16 bits: they have to be of the order of one.
     """
 
     weight: Float[Array, "outputs kernel kernel inputs"]  # outputs first: so its gradient is the quickest product
@@ -99,7 +101,8 @@ def _half_product(stride: int, padding: int, x, weight):
 def _half_product_jvp(stride: int, padding: int, primals, tangents):
     """Linear in the tangents, and written for its transpose, which is what a gradient runs."""
     x, dx, weight, dweight = (v.astype(jnp.bfloat16) for v in (primals[0], tangents[0], primals[1], tangents[1]))
-    along_x = (_spread if stride == 1 else ft.partial(_product, stride))(padding, dx, weight)
+    spread = stride == 1 and padding < weight.shape[1]
+    along_x = (_spread if spread else ft.partial(_product, stride))(padding, dx, weight)
     along_weight = _product(stride, padding, x, dweight)
     # Transposed: the gradient in 16 bits, computed once, not once for each neighbourhood.
     tangent = lax.optimization_barrier(along_x + along_weight)

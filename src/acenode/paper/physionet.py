@@ -210,6 +210,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
             "noise": 0.2,
             "weight_decay": restraint.weight_decay,
             **({"hidden_values": restraint.hide} if restraint.hide else {}),
+            **({"average": restraint.average} if restraint.average else {}),
             **kind.config,
         },
         grid=SERIES_GRID,
@@ -219,7 +220,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
 
 def committee_row(name: str, kind: Kind) -> Row:
     """A row of the mortality table whose every seed is a committee."""
-    row = mortality_row(f"{name}, committee of five", kind, restraint=STRONG)
+    row = mortality_row(f"{name}, with statistics, committee of {COMMITTEE}", kind, restraint=STRONG)
     return replace(
         row,
         task=Pooled(row.task),

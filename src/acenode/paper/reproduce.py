@@ -13,7 +13,6 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..compiled import PRECISION
 from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
@@ -53,7 +52,7 @@ def reproduce(
     with _loading:
         prepared = row.data(data_dir, missing)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
-    given = tuple(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,)))
+    given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
     settings = _grid(row) if grid else given
     members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
     outcome = fit(
@@ -70,7 +69,7 @@ def reproduce(
     models = jax.tree.map(lambda x: x[np.asarray(chosen)] if eqx.is_array(x) else x, outcome.models)
     tested = [split.test for split in splits]
     test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
-    config = {**row.config, **_plain(recipe, len(splits[0].train)), "matmul_precision": PRECISION}
+    config = {**row.config, **_plain(recipe, len(splits[0].train))}
     if len(settings) > 1:
         config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]
     if quick:
@@ -187,5 +186,5 @@ def _plain(recipe: Recipe, samples: int) -> dict[str, object]:
 
 def summary(rows: Sequence[results.Result], metric: str) -> str:
     values = np.array([r.metrics[metric] for r in rows])
-    spread = f" +- {values.std(ddof=1):.4f}" if len(values) > 1 else ""
+    spread = f" +- {values.std(ddof=1):.4f}" if len(values) > 1 and np.isfinite(values).all() else ""
     return f"{metric} {values.mean():.4f}{spread} over {len(values)} seeds"

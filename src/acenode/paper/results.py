@@ -69,8 +69,11 @@ def load(folder: Path) -> list[Result]:
 
 def read(path: Path) -> Result:
     try:
-        found = _numbered(json.loads(path.read_text()))
-        return Result(**{**found, "notes": tuple(found["notes"])})
+        found = json.loads(path.read_text())
+        notes = tuple(found["notes"])
+        parts = ("metrics", "validation", "history", "config", "figures")
+        numbers = {part: _numbered(found[part]) for part in parts if part in found}
+        return Result(**{**found, "notes": notes, **numbers})
     except (ValueError, TypeError, KeyError) as error:
         raise BrokenResult(f"{path} is not a result file: {error}") from error
 

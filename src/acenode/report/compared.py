@@ -41,7 +41,7 @@ _VARIANTS = (
     "",
     ", label from the end",
     ", with statistics",
-    ", committee of five",
+    ", with statistics, committee of 5",
     ", interpolation",
     ", extrapolation",
     ", leaning on the last value, extrapolation",

@@ -8,35 +8,53 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
+from .label import LabelSeries
+from .label_classes import LabelClasses
+from .label_points import LabelPoints
 from .task import Report, Task
 
 
 class Committee(eqx.Module):
-    """Models of one kind from different seeds: every array has a leading axis over them."""
+    """Models of one kind from different seeds: every array has a leading axis over them. `committee[k]` is one."""
 
     models: Any
 
     @classmethod
     def of(cls, size: int, build: Callable[..., Any]) -> Callable[..., "Committee"]:
         """From what builds one model, what builds a committee of `size`."""
+        if size < 1:
+            raise ValueError(f"Committee.of(size={size}): at least 1.")
 
         def build_all(key: PRNGKeyArray, **given) -> Committee:
             return cls(eqx.filter_vmap(lambda key: build(key, **given))(jax.random.split(key, size)))
 
         return build_all
 
+    def __len__(self) -> int:
+        return jax.tree.leaves(eqx.filter(self.models, eqx.is_array))[0].shape[0]
+
     def __getitem__(self, member: int) -> Any:
+        if not -len(self) <= member < len(self):
+            raise IndexError(f"a committee of {len(self)} has no member {member}.")
         return jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, self.models)
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A `Committee` whose members each learn `task` as if alone, and answer with the mean of their outputs.
+    """A `Committee` whose members each learn `task` as if alone, and answer with the mean of their probabilities.
 
-    For tasks whose outputs are probabilities. The best epoch is that of the committee.
+    The best epoch is that of the committee, and an update that is not finite in one member is skipped in all. A norm
+    to clip gradients at (`Recipe.clip`) is that of all of them together.
     """
 
     task: Task
+
+    def __post_init__(self):
+        if not isinstance(self.task, LabelSeries | LabelClasses | LabelPoints):
+            raise TypeError(
+                f"Pooled(task={type(self.task).__name__}): its outputs are no probabilities, and their mean has no "
+                "meaning. There are LabelSeries, LabelClasses and LabelPoints."
+            )
 
     @property
     def monitor(self) -> str:
@@ -65,5 +83,4 @@ class Pooled:
 
 def _each(ask: Callable, committee: Committee, key: PRNGKeyArray):
     """What every member says, with a key of its own."""
-    size = jax.tree.leaves(eqx.filter(committee, eqx.is_array))[0].shape[0]
-    return eqx.filter_vmap(ask)(committee.models, jax.random.split(key, size))
+    return eqx.filter_vmap(ask)(committee.models, jax.random.split(key, len(committee)))

@@ -74,6 +74,13 @@ def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
+def attention_norm(model: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
+    """The norm of theta_g; of a committee, the sum over its members."""
+    if isinstance(model, Committee):
+        return eqx.filter_vmap(lambda member: attention_norm(member, kind))(model.models).sum()
+    return norm(eqx.filter(model, belongs(model, "attention")), kind)
+
+
 def _on_odes(change, model: Model) -> Model:
     is_ode = lambda n: isinstance(n, CoEvolvingODE)  # noqa: E731
     return jax.tree.map(lambda n: change(n) if is_ode(n) else n, model, is_leaf=is_ode)

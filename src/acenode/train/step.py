@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..tasks.task import Task
-from .groups import Group, belongs, has_attention, hold_attention, norm
+from .groups import Group, attention_norm, belongs, has_attention, hold_attention
 from .recipe import Recipe
 
 
@@ -70,7 +70,7 @@ def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, 
     def loss(model):
         value, report = task.loss(hold_attention(model) if held else model, batch, key, clock.epoch)
         # A joint step trains theta_g as well, so its loss carries the penalty of Equation 6.
-        penalty = 0.0 if second else rates.penalty * norm(_theta_g(model), recipe.norm)
+        penalty = 0.0 if second else rates.penalty * attention_norm(model, recipe.norm)
         return value + penalty, (value, report)
 
     model, state, ok, (value, report) = _step(recipe, loss, first, model, optimisers.main, rates, clock.iteration)
@@ -91,7 +91,7 @@ def attention_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, ba
 
     def loss(model):
         value, report = task.loss(model, batch, key, clock.epoch)
-        value = value + rates.penalty * norm(_theta_g(model), recipe.norm)
+        value = value + rates.penalty * attention_norm(model, recipe.norm)
         return value, (value, report)
 
     model, state, ok, (value, _) = _step(recipe, loss, second, model, optimisers.attention, rates, clock.iteration)
@@ -106,10 +106,6 @@ def attention_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, ba
 class Clock(NamedTuple):
     epoch: Int[Array, ""]
     iteration: Int[Array, ""]
-
-
-def _theta_g(model):
-    return eqx.filter(model, belongs(model, "attention"))
 
 
 def _step(recipe: Recipe, loss, wanted, model, state, rates: Rates, iteration):
