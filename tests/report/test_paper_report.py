@@ -15,7 +15,8 @@ from acenode.cli.main import app
 from acenode.paper.published import published
 from acenode.paper.results import load
 from acenode.report import compared, readme, words
-from acenode.report.paper import TITLES, optima
+from acenode.report.paper import TITLES
+from acenode.report.sentences import choices, optima
 
 ROOT = Path(__file__).parents[2]
 MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
@@ -97,6 +98,20 @@ def test_numbers_have_the_papers_decimals():
     climate = compared.tables([])["ushcn"][0]
     assert words.published(climate) == "0.96 ± 0.11"
     assert words.number(-0.00001, 4, sign=True) == "0.0000" and words.number(-0.5, 1) == "\N{MINUS SIGN}0.5"
+
+
+def test_a_learning_rate_that_only_some_rows_chose_is_told():
+    grid = [{"learning_rate": rate, "penalty": 0.0, "validation": 1.0} for rate in (0.001, 0.01)]
+    runs = [result("ushcn", row, 0, {"negll": 1.0, "mse": 1.0}) for row in ("GRU-D", "T-LSTM")]
+    assert not choices(compared.tables(runs)["ushcn"])
+    runs = [replace(run, config={**run.config, "learning_rate": 0.01}) for run in runs]
+    runs[0] = replace(runs[0], config={**runs[0].config, "grid": grid})
+    (said,) = choices(compared.tables(runs)["ushcn"])
+    assert (
+        said.startswith("The learning rate of GRU-D was chosen") and "0.001 and 0.01; the other rows had 0.01" in said
+    )
+    runs[1] = replace(runs[1], config=runs[0].config)
+    assert not choices(compared.tables(runs)["ushcn"])
 
 
 def test_models_are_held_against_the_best_there_can_be():

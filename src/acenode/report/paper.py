@@ -1,6 +1,5 @@
 """The report on the paper's tables: every number of the paper, ours beside it, verdicts, files and figures."""
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from . import page, verdict, words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import EXPLANATIONS
 from .paper_figures import galleries
+from .sentences import budgets, choices, disagreements, optima
 
 TITLE = "ACE-NODE: the paper's tables and ours"
 TITLES = {
@@ -243,43 +243,9 @@ def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
     )
 
 
-def disagreements(lines: Sequence[Compared]) -> list[str]:
-    """Which rows are not as published, in sentences."""
-    said = []
-    for side in ("worse", "better"):
-        rows = [c.row for c in lines if c.gap and not c.other_protocol and verdict.standing(c.gap, c.metric) == side]
-        if rows:
-            said.append(f"{side.capitalize()} than published: {words.listed(list(dict.fromkeys(rows)))}.")
-    return said
-
-
-def budgets(lines: Sequence[Compared]) -> list[str]:
-    """That runs had less than the paper's budget, where they had."""
-    short = list(dict.fromkeys(words.budget(line) for line in lines if line.short))
-    if not short:
-        return []
-    return [
-        f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance to "
-        "the paper says little about the method."
-    ]
-
-
-def optima(lines: Sequence[Compared]) -> list[str]:
-    """How much of the best possible NegLL the rows reach, where it is known."""
-    scores = {c.row: statistics.fmean(c.values) for c in lines if c.metric == "negll" and c.runs}
-    best = scores.pop("exact filter", None)
-    if best is None or not scores:
-        return []
-    reached = [f"{row} {score / best:.3f}" for row, score in scores.items()]
-    return [
-        f"The exact filter knows the process, and its NegLL of {words.number(best, 4)} is the best there can be. The "
-        f"models' NegLL over it: {words.listed(reached)}."
-    ]
-
-
 def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
     apart = disagreements(lines)
-    said = [*apart, *optima(lines), *budgets(lines), *EXPLANATIONS.get(table, ())]
+    said = [*apart, *optima(lines), *choices(lines), *budgets(lines), *EXPLANATIONS.get(table, ())]
     title = (
         "Where ours and the paper's differ, and what may explain it" if apart else "What to know about these numbers"
     )

@@ -7,7 +7,8 @@ from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import EXPLANATIONS
-from .paper import TITLES, attention_sentence, budgets, disagreements, optima
+from .paper import TITLES, attention_sentence
+from .sentences import budgets, choices, disagreements, optima
 
 BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
 END = "<!-- /results -->"
@@ -71,7 +72,7 @@ def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
     said = [_verdict(pair) for pair in pairs(table, lines) if pair.gap]
     protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
     said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
-    apart = [*disagreements(lines), *optima(lines), *budgets(lines)]
+    apart = [*disagreements(lines), *optima(lines), *choices(lines), *budgets(lines)]
     if any(line.gap and not line.short for line in lines):
         apart += [each for each in EXPLANATIONS.get(table, ()) if each not in told]
         told.update(apart)
@@ -80,7 +81,7 @@ def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
 
 def _verdict(pair: Pair) -> str:
     claimed = f" (published {words.claimed(pair)})" if pair.claimed is not None else ""
-    found = f"{words.gap_of_pair(pair)}, {words.seeds(pair.gap)}{claimed}" if pair.gap else ""
+    found = ", ".join(filter(None, (words.gap_of_pair(pair), words.seeds(pair.gap)))) + claimed if pair.gap else ""
     why = ", ".join(filter(None, (words.reason(pair), words.fairness(pair))))
     what = f"{pair.one.row} against {pair.other.row}, {words.metric(pair.one.metric)}"
     return f"{what}: **{pair.effect}**, {found}" + (f"; {why}." if why else ".")

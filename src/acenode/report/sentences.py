@@ -1,0 +1,56 @@
+"""What to know about the numbers of a table, in sentences."""
+
+import statistics
+from collections.abc import Sequence
+from typing import cast
+
+from . import verdict, words
+from .compared import Compared
+
+
+def disagreements(lines: Sequence[Compared]) -> list[str]:
+    """Which rows are not as published, in sentences."""
+    said = []
+    for side in ("worse", "better"):
+        rows = [c.row for c in lines if c.gap and not c.other_protocol and verdict.standing(c.gap, c.metric) == side]
+        if rows:
+            said.append(f"{side.capitalize()} than published: {words.listed(list(dict.fromkeys(rows)))}.")
+    return said
+
+
+def budgets(lines: Sequence[Compared]) -> list[str]:
+    """That runs had less than the paper's budget, where they had."""
+    short = list(dict.fromkeys(words.budget(line) for line in lines if line.short))
+    if not short:
+        return []
+    return [
+        f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance to "
+        "the paper says little about the method."
+    ]
+
+
+def choices(lines: Sequence[Compared]) -> list[str]:
+    """Which rows had their learning rate chosen by validation, where only some had."""
+    trained = {c.row: c.runs[0].config for c in lines if c.runs and c.trained}
+    chosen = {row: config for row, config in trained.items() if "grid" in config}
+    if not chosen or len(chosen) == len(trained):
+        return []
+    rates = sorted({str(each["learning_rate"]) for c in chosen.values() for each in cast(list[dict], c["grid"])})
+    others = sorted({str(c.get("learning_rate")) for row, c in trained.items() if row not in chosen})
+    return [
+        f"The learning rate of {words.listed(list(chosen))} was chosen on validation data among {words.listed(rates)}; "
+        f"the other rows had {words.listed(others)}, and are at a disadvantage."
+    ]
+
+
+def optima(lines: Sequence[Compared]) -> list[str]:
+    """How much of the best possible NegLL the rows reach, where it is known."""
+    scores = {c.row: statistics.fmean(c.values) for c in lines if c.metric == "negll" and c.runs}
+    best = scores.pop("exact filter", None)
+    if best is None or not scores:
+        return []
+    reached = [f"{row} {score / best:.3f}" for row, score in scores.items()]
+    return [
+        f"The exact filter knows the process, and its NegLL of {words.number(best, 4)} is the best there can be. The "
+        f"models' NegLL over it: {words.listed(reached)}."
+    ]
