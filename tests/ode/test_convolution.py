@@ -133,9 +133,9 @@ def test_half_precision_is_close(case):
     assert value.dtype == to_maps.dtype == to_weight.dtype == jnp.float32
     assert_near(value, exact, 1e-3)
     assert np.abs(np.asarray(value - exact)).max() > 1e-6  # it did take the other way
-    # Seven binary digits of both factors and of the result.
-    assert_near(to_maps, exact_to_maps, 1.5e-2)
-    assert_near(to_weight, exact_to_weight, 1.5e-2)
+    # Only what was rounded on the way forward is rounded on the way back: the map, not the weights.
+    assert_near(to_maps, exact_to_maps, 1e-6)
+    assert_near(to_weight, exact_to_weight, 1e-3)
 
 
 @pytest.mark.parametrize("case", MAPPED)
@@ -146,19 +146,17 @@ def test_small_gradients_are_not_lost_to_half_precision(case, size):
     _, *small = value_and_pulled(_half_product, axes, weight, size * PULL)
     _, *usual = value_and_pulled(_half_product, axes, weight, PULL)
     for one, other in zip(small, usual, strict=True):
-        assert_near(np.asarray(one, float) / size, other, 1e-2)  # rounded at other places
+        assert_near(np.asarray(one, float) / size, other, 1e-5)
 
 
-@pytest.mark.parametrize("stride, padding", [(1, 0), (1, 2), (1, 3), (2, 1)])
+@pytest.mark.parametrize("stride, padding", [(1, 0), (1, 3), (2, 1)])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_half_precision_with_other_strides_and_paddings(kernel, stride, padding):
-    pull = jnp.asarray(noise(11, 12, 4, seed=2), jnp.float32)
     weight = WEIGHT[:, :kernel, :kernel]
     half, exact = (jax.vjp(ft.partial(p, stride, padding), MAPS[0], weight) for p in (_half_product, _product))
     assert_near(half[0], exact[0], 1e-3)
-    pull = pull[: exact[0].shape[0], : exact[0].shape[1]]
-    for found, expected in zip(half[1](pull), exact[1](pull), strict=True):
-        assert_near(found, expected, 1.5e-2)
+    for found, expected in zip(half[1](exact[0]), exact[1](exact[0]), strict=True):
+        assert_near(found, expected, 1e-3)
 
 
 def test_half_precision_is_for_single_precision_on_a_gpu(key, monkeypatch):

@@ -87,42 +87,26 @@ def _product(stride: int, padding: int, x, weight):
 
 @ft.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _half_product(stride: int, padding: int, x, weight):
-    """The same with inputs of 16 bits, half as much to move: on a GPU the patches are most of the work.
+    """The same with inputs in half precision: ten binary digits, as many as a GPU's tensor cores keep anyway.
 
-    Forward they are in half precision (ten binary digits, as many as a GPU's tensor cores keep anyway), for what group
-    norm has brought to the order of one. Gradients may be tiny numbers: they have bfloat16, which has seven digits and
-    the range of single precision.
+    For what group norm has brought to the order of one, so that the narrow range does not matter. Gradients are small
+    numbers, and stay in single precision.
     """
+    return _with_half_patches(stride, padding, x, weight)[0]
+
+
+def _with_half_patches(stride: int, padding: int, x, weight):
     near, weights = patches(x.astype(jnp.float16), weight.shape[1], stride, padding), weight.astype(jnp.float16)
-    return _matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32)
+    return _matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32), near
 
 
 @_half_product.defjvp
 def _half_product_jvp(stride: int, padding: int, primals, tangents):
-    """Linear in the tangents, and written for its transpose, which is what a gradient runs."""
-    x, dx, weight, dweight = (v.astype(jnp.bfloat16) for v in (primals[0], tangents[0], primals[1], tangents[1]))
-    spread = stride == 1 and padding < weight.shape[1]
-    along_x = (_spread if spread else ft.partial(_product, stride))(padding, dx, weight)
-    along_weight = _product(stride, padding, x, dweight)
-    # Transposed: the gradient in 16 bits, computed once, not once for each neighbourhood.
-    tangent = lax.optimization_barrier(along_x + along_weight)
-    return _half_product(stride, padding, *primals), tangent.astype(jnp.float32)
-
-
-def _spread(padding: int, x, weight):
-    """The convolution from the side of its inputs: each is multiplied first, then spread over its neighbourhood.
-
-    The transpose of this, and not of `_product`, is patches times a matrix again.
-    """
-    kernel = weight.shape[1]
-    weighted = _matmul(x, weight.transpose(3, 1, 2, 0).reshape(x.shape[-1], -1))
-    parts = iter(jnp.split(weighted, kernel**2, axis=-1))
-    rest = kernel - 1
-    spread = [jnp.pad(next(parts), ((rest - i, i), (rest - j, j), (0, 0))) for i, j in np.ndindex(kernel, kernel)]
-    full = ft.reduce(jnp.add, spread)
-    rows, columns = (n + 2 * padding - rest for n in x.shape[:2])
-    begin = rest - padding
-    return full[begin : begin + rows, begin : begin + columns]
+    x, weight = primals
+    dx, dweight = tangents
+    out, near = _with_half_patches(stride, padding, x, weight)
+    from_weight = _matmul(near.astype(jnp.float32), dweight.reshape(weight.shape[0], -1).T)
+    return out, _product(stride, padding, dx, weight) + from_weight
 
 
 class GroupNorm(eqx.Module):
