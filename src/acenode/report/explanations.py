@@ -87,7 +87,7 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         _RANDOM,
         "Four rows agree with numbers of the literature and may be quoted. By the paper's own table Latent-ODE is "
         "better than ACE-Latent-ODE at interpolation.",
-        "The rows leaning on the last value are not the paper's models: theirs has to read 41 variables from a state of "
+        "The rows leaning on the last value are not the paper's models: a linear layer of those reads 41 variables from "
         "20 numbers, while these start from the last known value of each and trust it less the older it is.",
     ),
     "activity": (
