@@ -87,8 +87,8 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         _RANDOM,
         "Four rows agree with numbers of the literature and may be quoted. By the paper's own table Latent-ODE is "
         "better than ACE-Latent-ODE at interpolation.",
-        "The rows leaning on the last value are not the paper's models: a linear layer of those reads 41 variables from "
-        "20 numbers, while these start from the last known value of each and trust it less the older it is.",
+        "The rows leaning on the last value are not the paper's models: those read 41 variables from 20 numbers by one "
+        "linear layer, while these start from the last known value of each and trust it less the older it is.",
     ),
     "activity": (
         "The published column is called AUC; what the released code computes is the accuracy over time points.",
