@@ -35,12 +35,16 @@ def choices(lines: Sequence[Compared]) -> list[str]:
     chosen = {row: config for row, config in trained.items() if "grid" in config}
     if not chosen or len(chosen) == len(trained):
         return []
-    rates = sorted({str(each["learning_rate"]) for c in chosen.values() for each in cast(list[dict], c["grid"])})
-    others = sorted({str(c.get("learning_rate")) for row, c in trained.items() if row not in chosen})
+    tried = {each["learning_rate"] for config in chosen.values() for each in cast(list[dict], config["grid"])}
+    others = {cast(float, config["learning_rate"]) for row, config in trained.items() if row not in chosen}
     return [
-        f"The learning rate of {words.listed(list(chosen))} was chosen on validation data among {words.listed(rates)}; "
-        f"the other rows had {words.listed(others)}, and are at a disadvantage."
+        f"The learning rate of {words.listed(list(chosen))} was chosen on validation data among {_numbers(tried)}; "
+        f"the other rows had {_numbers(others)}, and are at a disadvantage."
     ]
+
+
+def _numbers(rates: set[float]) -> str:
+    return words.listed([str(rate) for rate in sorted(rates)])
 
 
 def optima(lines: Sequence[Compared]) -> list[str]:
