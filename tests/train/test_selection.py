@@ -1,5 +1,6 @@
 """Validation every epoch, the best parameters, stopping early, the history, evaluation."""
 
+import importlib
 from dataclasses import dataclass, field, replace
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from toy_task import Place, Regression, Walk, build, leaves, pairs, place, split
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
+from acenode.train.evaluate import metrics_of
 from acenode.train.fit import load_best
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
@@ -178,3 +180,21 @@ def test_evaluate_gives_the_metrics_over_the_whole_set_whatever_the_parts():
 def test_evaluate_refuses_rows_that_are_not_there(rows, message):
     with pytest.raises(ValueError, match=message):
         evaluate(Place(jnp.zeros(2)), Walk(), np.arange(24.0), rows)
+
+
+def test_on_an_accelerator_every_member_must_score_alone_what_it_scored_among_others(monkeypatch):
+    members = [Member(seed=s, learning_rate=0.01) for s in (0, 1)]
+    recipe = Recipe(epochs=2, batch_size=8, eval_batch=3)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert fit(build, Regression(), pairs(), split(), recipe, members).notes == ()
+
+    def wrong(*args):
+        found = metrics_of(*args)
+        return {**found, "mse": found["mse"] * jnp.where(args[3][0] == 16, 1.02, 1.0)}
+
+    monkeypatch.setattr(importlib.import_module("acenode.train.fit"), "metrics_of", wrong)
+    folds = [split(), split()._replace(validation=np.arange(17, 24))]
+    members = [replace(member, fold=k) for k, member in enumerate(members)]
+    done = fit(build, Regression(), pairs(), folds, replace(recipe, eval_batch=4), members)  # compiled anew
+    (note,) = done.notes
+    assert f"({members[0]})" in note and "alone" in note and "eval_batch" in note

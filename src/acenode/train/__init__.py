@@ -2,7 +2,8 @@
 
 from .cache import enable_compilation_cache as enable_compilation_cache
 from .checkpoint import CheckpointMismatch as CheckpointMismatch
-from .fit import Fit as Fit, evaluate as evaluate, fit as fit, take as take
+from .evaluate import evaluate as evaluate, take as take
+from .fit import Fit as Fit, fit as fit
 from .groups import (
     groups as groups,
     hold_attention as hold_attention,

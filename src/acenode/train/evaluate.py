@@ -1,0 +1,102 @@
+"""Metrics of trained models on chosen samples."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from ..compiled import compiled
+from ..tasks.task import Task
+
+TOLERANCE = 0.01  # of a score, that may differ between a model among others and the same model alone
+
+
+def take(models: PyTree, member: int) -> PyTree:
+    """One member of a stacked ensemble."""
+    return jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, models)
+
+
+def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: int = 256, seed: int = 0) -> dict:
+    """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
+
+    One member after the other: what one scores does not hang on the others.
+    """
+    count = next(x.shape[0] for x in jax.tree.leaves(models) if eqx.is_array(x))
+    shared = len(indices) == 0 or np.ndim(indices[0]) == 0
+    indices = [np.asarray(indices)] * count if shared else [np.asarray(i) for i in indices]
+    if len(indices) != count:
+        raise ValueError(f"evaluate(indices=...): {len(indices)} arrays of indices for {count} members.")
+    samples = jax.tree.leaves(data)[0].shape[0]
+    for each in indices:
+        check_rows("evaluate(indices=...)", each, samples)
+    keys = [jax.random.key(seed)] * count
+    return one_by_one(models, task, data, *padded(indices), keys, eval_batch)
+
+
+def one_by_one(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Sequence, eval_batch: int) -> dict:
+    """Metrics of every member, computed alone, each on rows and with a key of its own."""
+    data = jax.tree.map(jnp.asarray, data)
+    arrays, static = eqx.partition(models, eqx.is_array)
+    each = [
+        _metrics_alone(take(arrays, k), static, task, eval_batch, rows[k], weight[k], data, key)
+        for k, key in enumerate(keys)
+    ]
+    return {name: np.stack([np.asarray(one[name]) for one in each]) for name in each[0]}
+
+
+@compiled
+def _metrics_alone(arrays, static, task, eval_batch, rows, weight, data, key):
+    return metrics_of(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
+
+
+def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNGKeyArray) -> dict[str, Array]:
+    """Metrics on some rows of the data, a part of them at a time."""
+    size = min(eval_batch, rows.shape[0])
+    parts = -(-rows.shape[0] // size)
+    fill = parts * size - rows.shape[0]
+    all_rows = jnp.concatenate([rows, jnp.broadcast_to(rows[:1], (fill,))])
+
+    def part(rows):
+        return task.outputs(model, take_rows(data, rows), key)
+
+    outputs = lax.map(part, all_rows.reshape(parts, size))
+    outputs = jax.tree.map(lambda x: x.reshape(parts * size, *x.shape[2:])[: rows.shape[0]], outputs)
+    return task.metrics(outputs, take_rows(data, rows), weight)
+
+
+def score_note(member, among: float, alone: float) -> str | None:
+    """What to say where a model does not score alone what it scored among others."""
+    if not np.isfinite(among) or abs(alone - among) <= TOLERANCE * abs(among):
+        return None
+    return (
+        f"member ({member}): its validation score was {among:.6g} among the other members and is {alone:.6g} alone, "
+        "though both are the same arithmetic. The compiler for this device seems to have made a wrong program of one "
+        "of them, and the choice of the best epoch may be off; another Recipe(eval_batch=...) is another program."
+    )
+
+
+def take_rows(data: PyTree, rows) -> PyTree:
+    return jax.tree.map(lambda x: x[rows], data)
+
+
+def padded(indices: Sequence[np.ndarray]) -> tuple[Array, Array]:
+    """Rows of members, one array of them, and weights: 0 where a shorter one is filled up."""
+    longest = max(len(i) for i in indices)
+    rows = np.stack([np.resize(i, longest) for i in indices])
+    weight = np.stack([np.arange(longest) < len(i) for i in indices])
+    return jnp.asarray(rows, jnp.int32), jnp.asarray(weight, jnp.float32)
+
+
+def check_rows(what: str, rows: np.ndarray, count: int) -> None:
+    """Refuse what JAX would quietly take for other samples."""
+    if rows.size == 0:
+        raise ValueError(f"{what} is empty.")
+    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+        raise ValueError(f"{what} has dtype {rows.dtype} and shape {rows.shape}; expected positions (samples,).")
+    if rows.min() < 0 or rows.max() >= count:
+        worst = rows.min() if rows.min() < 0 else rows.max()
+        raise ValueError(f"{what} points to sample {worst}; there are {count}.")
