@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from acenode.datasets.split import Split
+from acenode.models import statistic_edges
 from acenode.paper import activity, physionet
 from acenode.paper.baseline import Baseline
 from acenode.paper.latent import kinds
@@ -106,7 +107,8 @@ def test_every_row_has_a_loss_and_metrics(row, key):
     batch = jax.tree.map(jnp.asarray, batch)
 
     def loss_and_metrics(key):
-        model = row.build(key, mean=mean_of(whole, np.arange(4)))
+        edges = {"edges": statistic_edges(whole[:4])} if "with statistics" in row.name else {}
+        model = row.build(key, mean=mean_of(whole, np.arange(4)), **edges)
         loss, _ = row.task.loss(model, batch, key, jnp.asarray(0))
         return loss, row.task.metrics(row.task.outputs(model, batch, key), batch, jnp.ones(6))
 

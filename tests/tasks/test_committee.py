@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from acenode.datasets.split import Split
-from acenode.models import LatentODE, Statistics
+from acenode.models import GRUEncoder, LatentODE
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
 from acenode.series import reconstruct, series, stack
 from acenode.tasks import Committee, Forecast, Headed, LabelHead, Labelled, LabelSeries, Pooled
@@ -22,7 +22,7 @@ def build(key) -> Headed:
     one, two, three = jax.random.split(key, 3)
     f, g = MLPField(3, 4, 1, key=one), pairwise_field("linear_h2", 3, 4, 1, key=two)
     ode = CoEvolvingODE(f, g, Pairwise(), Correlation(3), Solver("rk4", step=0.5))
-    model = LatentODE(Statistics(), eqx.nn.Linear(2 * Statistics.each, 6, key=one), ode, (3,), samples=2)
+    model = LatentODE(GRUEncoder(2, 4, key=two), eqx.nn.Linear(4, 6, key=one), ode, (3,), samples=2)
     return Headed(model, LabelHead(eqx.nn.Linear(3, 2, key=three), 3, width=4, key=three))
 
 

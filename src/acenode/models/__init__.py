@@ -1,6 +1,6 @@
 """Models, each composed of the library's parts; swapping the ODE is the whole difference between variants."""
 
-from .encoders import GRUEncoder as GRUEncoder, Joined as Joined, Statistics as Statistics
+from .encoders import GRUEncoder as GRUEncoder, Joined as Joined
 from .filter import Cell as Cell, Filter as Filter
 from .first_look import FirstLook as FirstLook
 from .gru_ode_bayes import GRUODEBayes as GRUODEBayes, gru_ode_bayes as gru_ode_bayes
@@ -18,5 +18,6 @@ from .recurrent import (
     RNNDt as RNNDt,
     RNNImpute as RNNImpute,
 )
+from .statistics import Statistics as Statistics, statistic_edges as statistic_edges
 from .trace import Trace as Trace
 from .variational import RNNVAE as RNNVAE, SequentialVAE as SequentialVAE

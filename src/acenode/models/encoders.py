@@ -1,7 +1,6 @@
 """Encoders: every series of a batch to one vector."""
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +9,6 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..series import Series
-from .last_value import last_rows
 
 
 class GRUEncoder(eqx.Module):
@@ -43,25 +41,6 @@ class GRUEncoder(eqx.Module):
 
         start = jnp.zeros(self.size, jnp.result_type(rows, self.cell.weight_hh))
         return lax.scan(step, start, (rows, jnp.any(series.observed, axis=1)), reverse=True)[0]
-
-
-class Statistics(eqx.Module):
-    """Of every variable the last value, the mean, the least, the greatest and log(1 + number of values).
-
-    Zeros where it was never observed. No parameters.
-    """
-
-    each: ClassVar[int] = 5  # numbers a variable
-
-    def __call__(self, series: Series) -> Float[Array, "batch statistics"]:
-        values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)
-        count = observed.sum(axis=1)
-        last = jnp.take_along_axis(values, jnp.maximum(last_rows(series)[:, -1:], 0), axis=1)[:, 0]
-        mean = jnp.sum(values, axis=1, where=observed) / jnp.maximum(count, 1)
-        least = jnp.min(values, axis=1, where=observed, initial=jnp.inf)
-        greatest = jnp.max(values, axis=1, where=observed, initial=-jnp.inf)
-        parts = [jnp.where(count > 0, part, 0.0) for part in (last, mean, least, greatest)]
-        return jnp.concatenate([*parts, jnp.log1p(count.astype(values.dtype))], axis=1)
 
 
 class Joined(eqx.Module):

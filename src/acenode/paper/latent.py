@@ -119,28 +119,24 @@ def _gates(sizes: Sizes) -> dict[str, object]:
     return {"gate_memory": sizes.memory}
 
 
-def latent_ode(
-    sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False, carried: bool = False
-) -> Kind:
+def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False) -> Kind:
     """Latent-ODE with an ODE encoder and any ODE behind it.
 
-    `statistics` of every variable are told to it besides; `carried` fills the gaps that the encoder sees with the last
-    values.
+    With `statistics` it is told those of every variable besides, and the encoder sees the last value of a variable
+    where it has none; `build` then also takes the edges of their bins.
     """
 
-    def build(key, mean):
+    def build(key, mean, edges=None):
         one, two, three = jax.random.split(key, 3)
-        encoder, size = _ode_encoder(sizes, one), 2 * sizes.recognition
-        if carried:
-            encoder = CarriedForward(encoder)
+        encoder, size, init = _ode_encoder(sizes, one), 2 * sizes.recognition, "normal"
         if statistics:
-            encoder, size = Joined((encoder, Statistics())), size + Statistics.each * sizes.variables
-        to_latent = mlp(size, 2 * sizes.latent, 100, 1, init="normal", key=two)
+            told = Statistics(Constant(jnp.asarray(edges)))
+            encoder, size, init = Joined((CarriedForward(encoder), told)), size + told.size, "uniform"
+        to_latent = mlp(size, 2 * sizes.latent, 100, 1, init=init, key=two)
         return LatentODE(encoder, to_latent, ode(three), (sizes.latent,), sizes.samples)
 
-    parts = ["ODE-RNN over values carried forward" if carried else "ODE-RNN", "statistics of every variable"]
-    told = {"encoder": ", and ".join(parts[: 1 + statistics])} if statistics or carried else {}
-    return Kind(build, sizes.latent + extra, sizes.latent, False, {**_gates(sizes), **told})
+    told = {"encoder": "ODE-RNN over values carried forward, and binned statistics of every variable"}
+    return Kind(build, sizes.latent + extra, sizes.latent, False, {**_gates(sizes), **(told if statistics else {})})
 
 
 def _recurrent_encoder(sizes: Sizes) -> Kind:
@@ -200,9 +196,9 @@ def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
 POISSON = "Latent-ODE + Poisson"
 
 
-def odes(sizes: Sizes, statistics: bool = False, carried: bool = False) -> dict[str, Kind]:
+def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
     """The Latent-ODEs with an ODE encoder: the rows that differ in the generative ODE alone."""
-    made = ft.partial(latent_ode, sizes, statistics=statistics, carried=carried)
+    made = ft.partial(latent_ode, sizes, statistics=statistics)
     return {
         "Latent-ODE (ODE Enc.)": made(plain(sizes)),
         "Augmented-Latent-ODE (ODE Enc.)": made(augmented(sizes), EXTRA),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from ..paper.physionet import COMMITTEE
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
 from ..paper.tables import TABLES
@@ -41,7 +42,7 @@ _VARIANTS = (
     "",
     ", label from the end",
     ", with statistics",
-    ", with statistics, committee of 5",
+    f", with statistics, committee of {COMMITTEE}",
     ", interpolation",
     ", extrapolation",
     ", leaning on the last value, extrapolation",

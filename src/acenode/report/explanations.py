@@ -75,9 +75,10 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "latent sample; ours averages the samples first.",
         "The released RNN-VAE reverses the order of the records where it should reverse time, which may be why its "
         "published number is near chance.",
-        "The rows with statistics are not the paper's models: their encoder is also told the last value, the mean, the "
-        "extremes and the number of values of every variable, half of the values are hidden from it in training, and "
-        "parameters are averaged. In a committee five of them answer with their mean probability.",
+        "The rows with statistics are not the paper's models: their encoder is also told seven statistics of every "
+        "variable (last value, mean, standard deviation, trend, extremes, number of values), each in eight bins of "
+        "equally many training records; three in ten variables are hidden from it in training, and parameters are "
+        "averaged. In a committee five of them answer with their mean probability.",
     ),
     "physionet-regression": (
         "What the tables call interpolation is the reconstruction of values that the model was shown.",

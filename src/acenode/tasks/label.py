@@ -49,7 +49,8 @@ class LabelSeries:
     `read` says where the label is read: `start` is z(0), as published, so the generative ODE is not on the way to the
     label; `end` is the state at the last asked time, which puts it there.
 
-    `hide` is the part of the known values that is hidden from the model while it trains, drawn anew at every step.
+    `hide` is the part of the variables of each series that is hidden from the model while it trains, drawn anew at
+    every step.
 
     Metrics: `auc` of the mean probability over the samples, `auprc`, `calibration`, `cross_entropy`.
     """
