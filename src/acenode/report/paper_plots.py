@@ -24,6 +24,11 @@ def _looks(k: int) -> dict[str, Any]:
     return {"color": CLASS_COLOURS[colour], "ls": dashes[again % len(dashes)]}
 
 
+def _size(runs: Runs) -> tuple[float, float]:
+    """Of a picture that has room for its axes above a legend with so many lines."""
+    return WIDTH, 2.5 + 0.2 * len(runs)
+
+
 def _legend(figure) -> None:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
@@ -46,7 +51,7 @@ def by_epoch(runs: Runs, ylabel: str):
         import matplotlib.pyplot as plt
         from matplotlib.ticker import MaxNLocator
 
-        figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        figure, axis = plt.subplots(figsize=_size(runs), layout="constrained")
         told: list[float] = []
         for k, (row, seeds) in enumerate(runs.items()):
             if not seeds:
@@ -73,7 +78,7 @@ def error_over_time(runs: Runs, xlabel: str):
     with figure_style():
         import matplotlib.pyplot as plt
 
-        figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        figure, axis = plt.subplots(figsize=_size(runs), layout="constrained")
         highest = []
         for k, (row, seeds) in enumerate(runs.items()):
             if not seeds:
@@ -151,7 +156,7 @@ def attention_entropy(runs: Runs, size: int):
     with figure_style():
         import matplotlib.pyplot as plt
 
-        figure, axis = plt.subplots(figsize=(WIDTH, 2.6 + 0.12 * len(runs)), layout="constrained")
+        figure, axis = plt.subplots(figsize=_size(runs), layout="constrained")
         for k, (row, seeds) in enumerate(runs.items()):
             for i, each in enumerate(seeds):
                 axis.plot(each["times"], each["entropy"], lw=1.3, label="" if i else row, **_looks(k))
