@@ -1,5 +1,7 @@
 """The rows of the PhysioNet and Human Activity tables: parameter counts, and that every row can be trained."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from acenode.paper import activity, physionet
 from acenode.paper.baseline import Baseline
 from acenode.paper.latent import kinds
 from acenode.paper.physionet import MORTALITY, QUESTIONS, SIZES, VALUES, mean_of, mortality_data, scaled
+from acenode.paper.row import Prepared
 from acenode.paper.tables import TABLES
 from acenode.series import Panel, series, stack
 from acenode.tasks import PointLabels
@@ -81,6 +84,29 @@ def test_scaling_uses_training_records_only():
     assert train.min() == 0 and train.max() <= 1
 
 
+def test_bins_of_statistics_are_those_of_training_records(monkeypatch):
+    panel = records(24, 41)
+
+    def prepared(panel):
+        data = mortality_data(panel, np.zeros(24, np.float32), SPLIT.train)
+        return Prepared(data, SPLIT, "", {"mean": np.zeros(41)})
+
+    def edges(panel):
+        monkeypatch.setattr(physionet, "_mortality_once", lambda data_dir: prepared(panel))
+        (row, *_) = [row for row in MORTALITY if "with statistics" in row.name]
+        given = row.data(object(), [0]).given
+        assert set(given) == {"mean", "edges"}
+        return given["edges"]
+
+    found = edges(panel)
+    np.testing.assert_array_equal(found, statistic_edges(prepared(panel).data.question.known[SPLIT.train]))
+    tested = np.isin(np.arange(24), SPLIT.test)[:, None, None]
+    louder = eqx.tree_at(
+        lambda s: s.values, panel.series, np.where(tested, 9 * panel.series.values, panel.series.values)
+    )
+    np.testing.assert_array_equal(edges(replace(panel, series=louder)), found)
+
+
 def batch_of(row):
     if row.table == "activity":
         whole = records(6, 12).series
@@ -104,10 +130,10 @@ TRAINED = [
 def test_every_row_has_a_loss_and_metrics(row, key):
     """By shapes alone, so that all rows can be tried."""
     whole, batch = batch_of(row)
+    edges = {"edges": statistic_edges(whole[:4])} if "with statistics" in row.name else {}
     batch = jax.tree.map(jnp.asarray, batch)
 
     def loss_and_metrics(key):
-        edges = {"edges": statistic_edges(whole[:4])} if "with statistics" in row.name else {}
         model = row.build(key, mean=mean_of(whole, np.arange(4)), **edges)
         loss, _ = row.task.loss(model, batch, key, jnp.asarray(0))
         return loss, row.task.metrics(row.task.outputs(model, batch, key), batch, jnp.ones(6))

@@ -182,6 +182,13 @@ def test_evaluate_refuses_rows_that_are_not_there(rows, message):
         evaluate(Place(jnp.zeros(2)), Walk(), np.arange(24.0), rows)
 
 
+def test_on_an_accelerator_a_run_without_any_finite_score_says_so(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    done = fit(place, Walk(np.nan), DATA, SPLIT, WALK, [Member(learning_rate=1.0)])
+    assert done.best_epoch.tolist() == [-1] and "no epoch had a finite validation score" in done.notes[0]
+    assert len(done.notes) == 1
+
+
 def test_on_an_accelerator_every_member_must_score_alone_what_it_scored_among_others(monkeypatch):
     members = [Member(seed=s, learning_rate=0.01) for s in (0, 1)]
     recipe = Recipe(epochs=2, batch_size=8, eval_batch=3)

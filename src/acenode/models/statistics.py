@@ -10,6 +10,7 @@ from ..series import Series
 from .last_value import last_rows
 
 BINS = 8  # of every statistic
+NARROWEST = 1e-3  # width of a bin: many series may have the same number of values, and rounding is no difference
 
 
 def statistics(series: Series) -> tuple[Float[Array, "batch statistics variables"], Bool[Array, "batch variables"]]:
@@ -28,13 +29,14 @@ def statistics(series: Series) -> tuple[Float[Array, "batch statistics variables
 
     last = jnp.take_along_axis(values, jnp.maximum(last_rows(series)[:, -1:], 0), axis=1)[:, 0]
     centre = mean(values)
-    aside = values - centre[:, None]
+    least = jnp.min(values, axis=1, where=observed, initial=jnp.inf)
+    greatest = jnp.max(values, axis=1, where=observed, initial=-jnp.inf)
+    # Values that are all the same have no spread, not one of rounding.
+    aside = jnp.where((least < greatest)[:, None], values - centre[:, None], 0.0)
     later = times - mean(times)[:, None]
     spread = jnp.sqrt(mean(aside**2))
     duration = jnp.sqrt(mean(later**2))
     trend = mean(aside * later) / jnp.where(duration > 0, duration, 1.0)
-    least = jnp.min(values, axis=1, where=observed, initial=jnp.inf)
-    greatest = jnp.max(values, axis=1, where=observed, initial=-jnp.inf)
     parts = (last, centre, spread, trend, least, greatest, jnp.log1p(number.astype(values.dtype)))
     known = number > 0
     return jnp.stack([jnp.where(known, part, 0.0) for part in parts], axis=1), known
@@ -62,14 +64,12 @@ class Statistics(eqx.Module):
     @property
     def size(self) -> int:
         """How many numbers a series becomes."""
-        statistics, variables, edges = self.edges.array.shape
-        return variables * (statistics * (edges - 1) + 1)
+        each, variables, edges = self.edges.array.shape
+        return variables * (each * (edges - 1) + 1)
 
     def __call__(self, series: Series) -> Float[Array, "batch size"]:
         found, known = statistics(series)
         lower, upper = self.edges.value[..., :-1], self.edges.value[..., 1:]
-        width = upper - lower
-        at = found[..., None] - lower
-        come = jnp.where(width > 0, jnp.clip(at / jnp.where(width > 0, width, 1.0), 0.0, 1.0), at > 0)
+        come = jnp.clip((found[..., None] - lower) / jnp.maximum(upper - lower, NARROWEST), 0.0, 1.0)
         come = jnp.where(known[:, None, :, None], come - 0.5, 0.0)
         return jnp.concatenate([come.reshape(len(come), -1), known - 0.5], axis=1)

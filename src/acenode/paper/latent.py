@@ -67,10 +67,12 @@ class Sizes(NamedTuple):
 class Kind(NamedTuple):
     """A row's model: `build(key, mean)`, with the training mean of each variable, and the sizes that heads see.
 
+    Kinds with statistics need `edges` too.
+
     `config` is what a result file says of it.
     """
 
-    build: Callable[[Array, Any], eqx.Module]
+    build: Callable[..., eqx.Module]
     state: int
     summary: int
     deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
@@ -123,7 +125,8 @@ def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statis
     """Latent-ODE with an ODE encoder and any ODE behind it.
 
     With `statistics` it is told those of every variable besides, and the encoder sees the last value of a variable
-    where it has none; `build` then also takes the edges of their bins.
+    where it has none; `build` then also takes the `edges` of their bins. So many inputs need the smaller first weights
+    of `init="uniform"`.
     """
 
     def build(key, mean, edges=None):

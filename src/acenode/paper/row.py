@@ -51,7 +51,7 @@ class Row:
     task: Task
     build: Callable[..., Any]  # from a key, and what `Prepared.given` holds
     recipe: Callable[[int], Recipe]  # for a number of epochs
-    epochs: int  # as published
+    epochs: int  # of a full run
     learning_rate: float
     penalty: float = 0.0
     protocol: str = "sound"

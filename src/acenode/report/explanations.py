@@ -4,6 +4,9 @@ Facts from reading the paper beside the code its authors released: where the two
 from either. Ours follow the paper's text, and are chosen on validation data.
 """
 
+from ..models.statistics import BINS
+from ..paper.physionet import COMMITTEE, STRONG
+
 _TEST_CHOSEN = (
     "The released code keeps the best test accuracy over all epochs. Ours chooses the epoch on 5,000 training images "
     "set aside for it, and looks at the test images once."
@@ -76,9 +79,10 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "The released RNN-VAE reverses the order of the records where it should reverse time, which may be why its "
         "published number is near chance.",
         "The rows with statistics are not the paper's models: their encoder is also told seven statistics of every "
-        "variable (last value, mean, standard deviation, trend, extremes, number of values), each in eight bins of "
-        "equally many training records; three in ten variables are hidden from it in training, and parameters are "
-        "averaged. In a committee five of them answer with their mean probability.",
+        f"variable (last value, mean, standard deviation, trend, extremes, number of values), each in {BINS} bins of "
+        "equally many training records, and sees the last value of a variable where it has none. A part of "
+        f"{STRONG.hide:.0%} of the variables is hidden from it in training, and parameters are averaged. In a "
+        f"committee {COMMITTEE} of them answer with their mean probability.",
     ),
     "physionet-regression": (
         "What the tables call interpolation is the reconstruction of values that the model was shown.",

@@ -25,8 +25,8 @@ def _looks(k: int) -> dict[str, Any]:
 
 
 def _size(runs: Runs) -> tuple[float, float]:
-    """Of a picture that has room for its axes above a legend with so many lines."""
-    return WIDTH, 2.5 + 0.2 * len(runs)
+    """Of a picture that has room for its axes above a legend of the rows that are drawn."""
+    return WIDTH, 2.5 + 0.2 * sum(1 for seeds in runs.values() if seeds)
 
 
 def _legend(figure) -> None:

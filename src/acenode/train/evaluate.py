@@ -73,9 +73,9 @@ def score_note(member, among: float, alone: float) -> str | None:
     if not np.isfinite(among) or abs(alone - among) <= TOLERANCE * abs(among):
         return None
     return (
-        f"member ({member}): its validation score was {among:.6g} among the other members and is {alone:.6g} alone, "
-        "though both are the same arithmetic. The compiler for this device seems to have made a wrong program of one "
-        "of them, and the choice of the best epoch may be off; another Recipe(eval_batch=...) is another program."
+        f"member ({member}): its validation score was {among:.6g} while training and is {alone:.6g} alone, though "
+        "both are the same arithmetic. The compiler for this device seems to have made a wrong program of one of them, "
+        "and the choice of the best epoch may be off; another Recipe(eval_batch=...) is another program."
     )
 
 

@@ -22,7 +22,7 @@ from ..tasks.task import Task
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
 from .evaluate import check_rows, metrics_of, one_by_one, padded, score_note, take, take_rows
-from .groups import remember, remembers
+from .groups import belongs, remember, remembers
 from .progress import Progress, Quiet
 from .recipe import Member, Recipe
 from .step import Clock, Optimisers, Rates, Tally, attention_step, choose, main_step, start, stepped_groups
@@ -327,7 +327,8 @@ def _averaged(recipe: Recipe, averaged: PyTree | None, arrays: PyTree, iteration
     if averaged is None:
         return None
     keep = jnp.minimum(recipe.average, (1 + iteration) / (10 + iteration))
-    new, old = (eqx.filter(tree, eqx.is_inexact_array) for tree in (arrays, averaged))
+    trained = belongs(arrays, "main", "attention", "initial")
+    new, old = (eqx.filter(tree, trained) for tree in (arrays, averaged))
     return eqx.combine(optax.incremental_update(new, old, 1 - keep), arrays)
 
 
@@ -403,7 +404,8 @@ def _rechecked(best, task: Task, recipe: Recipe, data, rows: _Rows, members, bes
     A GPU was seen to evaluate five members of 400 samples each with a tenth of the samples wrong in four of them, by
     a program that is right for 320.
     """
-    keys = [_keys(m.seed, int(epoch))[2] for m, epoch in zip(members, best_epoch, strict=True)]
+    drawn = np.maximum(best_epoch, 0)  # without any finite score there is nothing to compare with
+    keys = [_keys(jnp.int32(m.seed), jnp.int32(epoch))[2] for m, epoch in zip(members, drawn, strict=True)]
     validated = (rows.validation, rows.validation_weight)
     alone = one_by_one(best, task, data, *validated, keys, recipe.eval_batch)[task.monitor]
     notes = (score_note(*each) for each in zip(members, best_score, alone, strict=True))
