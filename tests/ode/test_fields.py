@@ -65,6 +65,11 @@ def test_normal_init_statistics(key):
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.1  # no two layers share their draws
 
 
+def test_an_unknown_init_is_refused(key):
+    with pytest.raises((ValueError, TypeError), match="init"):  # jaxtyping may be the first to see it
+        MLPField(3, 4, 1, init="uniformly", key=key)  # pyright: ignore[reportArgumentType]
+
+
 def test_uniform_init_statistics(key):
     net = MLPField(50, 50, 1, key=key).net
     weights = np.concatenate([np.asarray(layer.weight).ravel() for layer in net.layers])

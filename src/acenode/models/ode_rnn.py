@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..ode.fields import MLPField, normal_linear
+from ..ode.fields import Init, MLPField, normal_linear
 from ..series import Series
 from .walk import walk
 
@@ -143,11 +143,12 @@ class ODERNN(eqx.Module):
         *,
         gate_width: int = 50,
         memory: float | None = None,
+        init: Init = "normal",
         backward: bool = True,
         key: PRNGKeyArray,
     ):
         one, two = jax.random.split(key)
-        self.field = MLPField(size, width, hidden, init="normal", key=one)
+        self.field = MLPField(size, width, hidden, init=init, key=one)
         self.unit = GatedUpdate(2 * variables, size, gate_width, memory, key=two)
         self.size = size
         self.backward = backward

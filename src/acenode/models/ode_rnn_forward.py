@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..ode import Stats
+from ..ode.fields import Init
 from ..series import Series
 from .ode_rnn import ODERNN
 from .trace import Trace
@@ -34,11 +35,12 @@ class ForwardODERNN(eqx.Module):
         *,
         gate_width: int = 50,
         memory: float | None = None,
+        init: Init = "normal",
         including: bool = False,
         key: PRNGKeyArray,
     ):
-        gates = {"gate_width": gate_width, "memory": memory}
-        self.unit = ODERNN(variables, size, width, hidden, **gates, backward=False, key=key)
+        starts = {"gate_width": gate_width, "memory": memory, "init": init}
+        self.unit = ODERNN(variables, size, width, hidden, **starts, backward=False, key=key)
         self.including = including
 
     @property

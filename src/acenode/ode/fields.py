@@ -1,7 +1,7 @@
 """Vector fields: callables `(t, h) -> dh/dt` for one sample. Any such callable serves as f or g."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
@@ -26,6 +26,8 @@ def mlp(
     `init="normal"` draws weights from N(0, 0.1^2) with zero biases, as the Latent-ODE family does; `"uniform"`
     is the usual +-1/sqrt(fan in).
     """
+    if init not in get_args(Init):
+        raise ValueError(f"mlp(init={init!r}): choose from {', '.join(get_args(Init))}.")
     net = eqx.nn.MLP(size_in, size_out, width, hidden, activation, key=key)
     if init == "uniform":
         return net

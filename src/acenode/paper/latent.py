@@ -43,7 +43,7 @@ from ..ode import (
     pairwise_field,
 )
 from ..ode.coevolve import Evolution
-from ..ode.fields import mlp
+from ..ode.fields import Init, mlp
 
 EXTRA = 5  # dimensions of Augmented-Latent-ODE
 SOLVER = Solver("dopri5", rtol=1e-3, atol=1e-4, max_steps=512, checkpoints=32)
@@ -62,6 +62,7 @@ class Sizes(NamedTuple):
     gate_width: int = 50
     samples: int = 3
     memory: float | None = None  # of the gates of the ODE-RNN at the start; the published ones forget half at every row
+    init: Init = "normal"  # of the vector fields
 
 
 class Kind(NamedTuple):
@@ -100,7 +101,7 @@ def attentive(
         one, two, three = jax.random.split(key, 3)
         g = None
         if evolution in ("evolved", "shared"):
-            g = pairwise_field(form, sizes.latent, sizes.width, sizes.layers, init="normal", key=two)
+            g = pairwise_field(form, sizes.latent, sizes.width, sizes.layers, init=sizes.init, key=two)
         q = Correlation(sizes.latent) if initial == "correlation" else Dense(sizes.latent, key=three)
         solver = SOLVER if evolution in ("evolved", "frozen") else STEADY
         return CoEvolvingODE(_field(sizes, sizes.latent, one), g, Pairwise(scale), q, solver, evolution)
@@ -109,16 +110,29 @@ def attentive(
 
 
 def _field(sizes: Sizes, size: int, key: Array) -> MLPField:
-    return MLPField(size, sizes.width, sizes.layers, init="normal", key=key)
+    return MLPField(size, sizes.width, sizes.layers, init=sizes.init, key=key)
 
 
 def _ode_encoder(sizes: Sizes, key: Array) -> ODERNN:
-    layers, gates = (sizes.width, sizes.encoder_layers), sizes.gate_width
-    return ODERNN(sizes.variables, sizes.recognition, *layers, gate_width=gates, memory=sizes.memory, key=key)
+    return ODERNN(sizes.variables, sizes.recognition, *_layers(sizes), **_starts(sizes), key=key)
+
+
+def _layers(sizes: Sizes) -> tuple[int, int]:
+    """Of the field of an ODE-RNN."""
+    return sizes.width, sizes.encoder_layers
+
+
+def _starts(sizes: Sizes) -> dict[str, Any]:
+    """How an ODE-RNN begins."""
+    return {"gate_width": sizes.gate_width, "memory": sizes.memory, "init": sizes.init}
+
+
+def _fields(sizes: Sizes) -> dict[str, object]:
+    return {} if sizes.init == "normal" else {"init": sizes.init}
 
 
 def _gates(sizes: Sizes) -> dict[str, object]:
-    return {"gate_memory": sizes.memory}
+    return {"gate_memory": sizes.memory, **_fields(sizes)}
 
 
 def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False) -> Kind:
@@ -149,7 +163,7 @@ def _recurrent_encoder(sizes: Sizes) -> Kind:
         to_latent = mlp(sizes.recognition, 2 * sizes.latent, sizes.width, 1, init="normal", key=two)
         return LatentODE(encoder, to_latent, plain(sizes)(three), (sizes.latent,), sizes.samples)
 
-    return Kind(build, sizes.latent, sizes.latent, False)
+    return Kind(build, sizes.latent, sizes.latent, False, _fields(sizes))
 
 
 def _poisson(sizes: Sizes) -> Kind:
@@ -182,16 +196,8 @@ def _vae(sizes: Sizes) -> Kind:
 
 def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
     def build(key, mean):
-        layers, gates = (sizes.width, sizes.encoder_layers), sizes.gate_width
-        return ForwardODERNN(
-            sizes.variables,
-            sizes.latent,
-            *layers,
-            gate_width=gates,
-            memory=sizes.memory,
-            including=including,
-            key=key,
-        )
+        given = {**_starts(sizes), "including": including}
+        return ForwardODERNN(sizes.variables, sizes.latent, *_layers(sizes), **given, key=key)
 
     return Kind(build, sizes.latent, sizes.latent, True, _gates(sizes))
 
