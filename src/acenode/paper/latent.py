@@ -152,8 +152,10 @@ def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statis
         to_latent = mlp(size, 2 * sizes.latent, 100, 1, init=init, key=two)
         return LatentODE(encoder, to_latent, ode(three), (sizes.latent,), sizes.samples)
 
-    told = {"encoder": "ODE-RNN over values carried forward, and binned statistics of every variable"}
-    return Kind(build, sizes.latent + extra, sizes.latent, False, {**_gates(sizes), **(told if statistics else {})})
+    config = _gates(sizes)
+    if statistics:
+        config["encoder"] = "ODE-RNN over values carried forward, and binned statistics of every variable"
+    return Kind(build, sizes.latent + extra, sizes.latent, False, config)
 
 
 def _recurrent_encoder(sizes: Sizes) -> Kind:
