@@ -12,7 +12,7 @@ from toy_task import Place, Regression, Walk, build, leaves, pairs, place, split
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
-from acenode.train.evaluate import metrics_of
+from acenode.train.evaluate import metrics_of, one_by_one
 from acenode.train.fit import load_best
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
@@ -30,7 +30,7 @@ def test_the_parameters_of_the_best_validation_epoch_are_returned(monitor, bette
 
 def test_without_patience_all_epochs_are_run_and_told():
     members = [Member(learning_rate=rate) for rate in (1.0, 0.5, 0.25)]
-    done = fit(place, Walk(), DATA, SPLIT, WALK, members)
+    done = fit(place, Walk(3.0), DATA, SPLIT, WALK, members)
     counted = ("nfe", "nfe_backward", "skipped", "failed")
     names = ("loss", "attention_loss", *counted, "validation_distance", "validation_nearness")
     assert {name: values.shape for name, values in done.history.items()} == dict.fromkeys(names, (6, 3))
@@ -205,3 +205,19 @@ def test_on_an_accelerator_every_member_must_score_alone_what_it_scored_among_ot
     done = fit(build, Regression(), pairs(), folds, replace(recipe, eval_batch=4), members)  # compiled anew
     (note,) = done.notes
     assert f"({members[0]})" in note and "alone" in note and "eval_batch" in note
+
+
+def test_of_a_large_ensemble_some_members_are_evaluated_alone(monkeypatch):
+    module = importlib.import_module("acenode.train.fit")
+    seen = []
+
+    def counted(models, *rest):
+        seen.append([float(x) for x in models.at])
+        return one_by_one(models, *rest)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(module, "RECHECKED", 3)
+    monkeypatch.setattr(module, "one_by_one", counted)
+    members = [Member(learning_rate=0.1 * k) for k in range(1, 6)]
+    done = fit(place, Walk(3.0), DATA, SPLIT, WALK, members)
+    assert done.notes == () and seen == [[float(done.models.at[k]) for k in (0, 2, 4)]]

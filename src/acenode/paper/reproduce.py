@@ -3,6 +3,7 @@
 import functools as ft
 import math
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
@@ -62,7 +63,7 @@ def reproduce(
         splits,
         recipe,
         members,
-        checkpoint=runs / row.table / f"{_name_of_run(row, missing, len(settings) > 1, quick)}.safetensors",
+        checkpoint=runs / row.table / f"{_name_of_run(row, missing, settings, quick)}.safetensors",
         progress=progress or Bar(row.name),
     )
     chosen, validated = _choose(row, outcome, len(settings))
@@ -167,8 +168,9 @@ def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
     return written
 
 
-def _name_of_run(row: Row, seeds: Sequence[int], grid: bool, quick: bool) -> str:
-    marks = ("-grid" if grid else "") + ("-quick" if quick else "")
+def _name_of_run(row: Row, seeds: Sequence[int], settings: Sequence[tuple[float, float]], quick: bool) -> str:
+    several = f"-grid{zlib.crc32(repr(settings).encode()):08x}" if len(settings) > 1 else ""
+    marks = several + ("-quick" if quick else "")
     return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}{marks}"
 
 

@@ -15,8 +15,8 @@ from ..tasks.task import Task
 TOLERANCE = 0.01  # of a score, that may differ between a model among others and the same model alone
 
 
-def take(models: PyTree, member: int) -> PyTree:
-    """One member of a stacked ensemble."""
+def take(models: PyTree, member) -> PyTree:
+    """One member of a stacked ensemble; with an array of positions, those members."""
     return jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, models)
 
 
