@@ -102,4 +102,4 @@ def test_killed_while_writing_and_asked_for_more_epochs(folder, uninterrupted):
 
 
 def test_the_compiled_programs_are_kept_between_processes(folder, uninterrupted):
-    assert [*(folder / "compiled").glob("jit__epoch-*")]
+    assert [*(folder / "compiled").glob("jit__train-*")]

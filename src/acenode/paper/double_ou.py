@@ -27,6 +27,7 @@ from ..series import Question, forecast
 from ..tasks import Forecast, Headed
 from ..train import Recipe
 from .baseline import Baseline
+from .climate import SHARP
 from .row import Prepared, Row, checksum
 
 SIZE, EXTRA, STEP, SPAN = 25, 5, 0.05, 10.0
@@ -42,11 +43,11 @@ def _augmented(key: Array) -> AugmentedODE:
     return AugmentedODE(GRUField(SIZE + EXTRA, key=key), EXTRA)
 
 
-def _attentive(own_leak: bool) -> Callable[[Array], CoEvolvingODE]:
+def _attentive(own_leak: bool, scale: float = 1.0) -> Callable[[Array], CoEvolvingODE]:
     def make(key):
         one, two = jax.random.split(key)
         g = pairwise_field("gru_linear", SIZE, key=two)
-        return CoEvolvingODE(GRUField(SIZE, own_leak, key=one), g, Pairwise(), Correlation(SIZE))
+        return CoEvolvingODE(GRUField(SIZE, own_leak, key=one), g, Pairwise(scale), Correlation(SIZE))
 
     return make
 
@@ -112,6 +113,7 @@ MODELS = {
     "Augmented-GRU-ODE-Bayes": bayes(_augmented, EXTRA),
     "ACE-GRU-ODE-Bayes": bayes(_attentive(own_leak=False)),
     "ACE-GRU-ODE-Bayes, own leak": bayes(_attentive(own_leak=True)),
+    "ACE-GRU-ODE-Bayes, own leak, sharp": bayes(_attentive(own_leak=True, scale=SHARP)),
 }
 ROWS: tuple[Row | Baseline, ...] = (
     Baseline("double-ou", "exact filter", _optimum, lambda data_dir: checksum(_generated()[2])),

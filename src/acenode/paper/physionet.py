@@ -186,7 +186,7 @@ def recipe(epochs: int, weight_decay: float = 0.0, average: float = 0.0) -> Reci
         norm="l2",
         weight_decay=weight_decay,
         average=average,
-        eval_batch=320,  # see `train.fit._rechecked` on 400
+        eval_batch=320,
     )
 
 

@@ -33,6 +33,7 @@ _BASES = {
     "ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
     "ACE-GRU-ODE-Bayes, renewed": "GRU-ODE-Bayes",
     "ACE-GRU-ODE-Bayes, own leak": "GRU-ODE-Bayes",
+    "ACE-GRU-ODE-Bayes, own leak, sharp": "GRU-ODE-Bayes",
     "FC-ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
     "ACE-Latent-ODE (ODE Enc.)": "Latent-ODE (ODE Enc.)",
     "FC-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
+from jax import lax
 from jaxtyping import Array, PRNGKeyArray
 
 from .label import LabelSeries
@@ -74,7 +75,14 @@ class Pooled:
         return _each(lambda member, key: self.task.first_states(member, batch, key), model, key)
 
     def outputs(self, model: Committee, batch, key):
-        answers = _each(lambda member, key: self.task.outputs(member, batch, key), model, key)
+        """One member after the other, as `train.evaluate` has it."""
+        arrays, static = eqx.partition(model.models, eqx.is_array)
+
+        def one(own):
+            member, key = own
+            return self.task.outputs(eqx.combine(member, static), batch, key)
+
+        answers = lax.map(one, (arrays, jax.random.split(key, len(model))))
         return jax.tree.map(lambda x: x.mean(axis=0), answers)
 
     def metrics(self, outputs, batch, weight) -> dict[str, Array]:

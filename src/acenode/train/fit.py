@@ -1,4 +1,4 @@
-"""`fit`: Algorithm 1 over an ensemble, one compiled program an epoch, resumable at any moment."""
+"""`fit`: Algorithm 1 over an ensemble, resumable at any moment."""
 
 import hashlib
 import re
@@ -6,50 +6,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax import lax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, PyTree
 from safetensors import safe_open
 
-from ..compiled import compiled
 from ..tasks.task import Task
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
-from .evaluate import check_rows, metrics_of, one_by_one, padded, score_note, take, take_rows
-from .groups import belongs, remember, remembers
+from .epoch import Program, Rows, State
+from .evaluate import check_rows, padded, take
+from .groups import remembers
 from .progress import Progress, Quiet
 from .recipe import Member, Recipe
-from .step import Clock, Optimisers, Rates, Tally, attention_step, choose, main_step, start, stepped_groups
-
-RECHECKED = 8  # of a large ensemble, the members that are evaluated once more on an accelerator
-
-
-class _State(NamedTuple):
-    """All that a run is, at the end of an epoch. Each array has a leading ensemble axis outside the program."""
-
-    model: PyTree
-    optimisers: Optimisers
-    averaged: PyTree | None  # the parameters averaged over iterations, if the recipe wants that
-    best: PyTree
-    best_score: Float[Array, ""]
-    best_epoch: Int[Array, ""]
-    iteration: Int[Array, ""]
-    stopped: Array
-
-
-class _Rows(NamedTuple):
-    """Which samples a member trains and validates on; rows of weight 0 fill up shorter folds."""
-
-    train: Int[Array, " train"]
-    train_weight: Float[Array, " train"]
-    validation: Int[Array, " validation"]
-    validation_weight: Float[Array, " validation"]
+from .step import Rates
 
 
 @dataclass(frozen=True)
@@ -88,7 +61,7 @@ def load_best(checkpoint: str | Path, build: Callable[[Array], PyTree], seeds: S
         )
     shapes, rest = eqx.partition(made, lambda x: isinstance(x, jax.ShapeDtypeStruct))
     expected, structure = jax.tree.flatten(shapes)
-    after = len(_State._fields) - 1 - _State._fields.index("best")  # one array for each field behind it
+    after = len(State._fields) - 1 - State._fields.index("best")  # one array for each field behind it
     with safe_open(path, framework="numpy") as file:
         names = sorted(file.keys())
         first = len(names) - after - len(expected)
@@ -138,7 +111,7 @@ def fit(
     rows = _rows(folds, members)
     rates = Rates(*(jnp.asarray([getattr(m, n) for m in members], float) for n in Rates._fields))
     seeds = jnp.asarray([m.seed for m in members], jnp.int32)
-    program = _Program(build, task, recipe, rows.train.shape[1])
+    program = Program(build, task, recipe, rows.train.shape[1])
     state, static = program.start(seeds, rows, data)
 
     fingerprint = _fingerprint(recipe, members, state, data, folds)
@@ -160,8 +133,7 @@ def fit(
         for epoch in range(first, recipe.epochs):
             if bool(np.all(state.stopped)):
                 break
-            state, record = program.epoch(state, static, seeds, rows, rates, data, jnp.asarray(epoch))
-            record = {name: np.asarray(value) for name, value in record.items()}
+            state, record = program.epoch(state, static, seeds, rows, rates, data, epoch)
             for name, value in record.items():
                 history.setdefault(name, []).append(value.tolist())
             seconds = spent + time.perf_counter() - began
@@ -176,171 +148,17 @@ def fit(
     best_epoch, best_score = np.asarray(state.best_epoch), np.asarray(state.best_score)
     arrays = {name: np.asarray(values) for name, values in history.items()}
     notes = _notes(arrays, members, best_epoch)
-    if jax.default_backend() != "cpu":
-        notes += _rechecked(best, task, recipe, data, rows, members, best_epoch, best_score)
     seconds = spent + time.perf_counter() - began
     return Fit(best, members, recipe, arrays, best_epoch, best_score, seconds, notes)
-
-
-class _Program:
-    """The compiled parts of a run: making the members, and one epoch of all of them."""
-
-    def __init__(self, build, task: Task, recipe: Recipe, train_rows: int):
-        self.build, self.task, self.recipe = build, task, recipe
-        self.batch = min(recipe.batch_size, train_rows)
-        self.steps = train_rows // self.batch
-
-    def start(self, seeds, rows: _Rows, data) -> tuple[_State, PyTree]:
-        def one(seed, rows):
-            model = _strong(self.build(jax.random.key(seed)))
-            model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
-            optimisers = start(self.recipe, model)
-            # With a type of its own: a weak one would change after the first epoch and compile everything twice.
-            worst = jnp.asarray(jnp.inf if self.task.better == "lower" else -jnp.inf, float)
-            zero = jnp.zeros((), jnp.int32)
-            averaged = model if self.recipe.average else None
-            return _State(model, optimisers, averaged, model, worst, zero - 1, zero, jnp.asarray(False))
-
-        state = compiled(eqx.filter_vmap(one))(seeds, rows)
-        arrays, static = eqx.partition(state, eqx.is_array)
-        return arrays, static.model
-
-    def epoch(self, state: _State, static, seeds, rows, rates, data, epoch):
-        return _epoch(self.task, self.recipe, self.batch, self.steps, static, state, seeds, rows, rates, data, epoch)
-
-
-def _strong(model: PyTree) -> PyTree:
-    """The same arrays without weak types, which would change in the first epoch and compile everything twice."""
-    return jax.tree.map(lambda x: lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, model)
-
-
-def _measure(recipe: Recipe, task: Task, model, rows: _Rows, data, key):
-    """Measure the batch statistics that evaluation uses, on the first training samples."""
-    if not remembers(model):
-        return model
-    sample = rows.train[: recipe.reference]
-    first = task.first_states(model, take_rows(data, sample), key)
-    if first is None:
-        return model
-    h0, times = first
-    return remember(model, lax.stop_gradient(h0), times)
-
-
-def _keys(seed, epoch) -> Array:
-    """Of the shuffle, the steps and the measurements of an epoch of a member."""
-    return jax.random.split(jax.random.fold_in(jax.random.key(seed), epoch), 3)
-
-
-@compiled
-def _epoch(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch):
-    def one(state, seed, rows, rates):
-        return _member_epoch(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch)
-
-    if seeds.shape[0] == 1:  # an axis of one would make every product a batch of one, half as quick on a CPU
-        return jax.tree.map(lambda x: x[None], one(*jax.tree.map(lambda x: x[0], (state, seeds, rows, rates))))
-    return jax.vmap(one)(state, seeds, rows, rates)
-
-
-def _member_epoch(task: Task, recipe: Recipe, batch, steps, static, state: _State, seed, rows, rates, data, epoch):
-    """One epoch of one member: shuffle, alternate, measure, validate, keep the best."""
-    shuffle_key, step_key, measure_key = _keys(seed, epoch)
-    model = eqx.combine(state.model, static)
-    _, second = stepped_groups(recipe, model)
-    own_steps = jnp.sum(rows.train_weight > 0) // batch  # fewer than `steps` where other folds are larger
-
-    def shuffled(key):
-        order = jax.random.uniform(key, rows.train.shape)
-        order = jnp.argsort(jnp.where(rows.train_weight > 0, order, 2.0))
-        return rows.train[order[: steps * batch]].reshape(steps, batch)
-
-    def scan(step_functions, carry, key):
-        def body(carry, x):
-            arrays, optimisers, iteration, tally, averaged = carry
-            samples, step = x
-            model, clock = eqx.combine(arrays, static), Clock(epoch, iteration)
-            keys = jax.random.split(jax.random.fold_in(step_key, step), 2)
-            for take_step, one_key in zip(step_functions, keys, strict=False):
-                model, optimisers, tally = take_step(
-                    recipe, task, model, optimisers, take_rows(data, samples), one_key, rates, clock, tally
-                )
-            arrays = eqx.filter(model, eqx.is_array)
-            averaged = _averaged(recipe, averaged, arrays, iteration)
-            after = (arrays, optimisers, iteration + 1, tally, averaged)
-            return choose(step < own_steps, after, carry), None
-
-        xs = (shuffled(key), jnp.arange(steps))
-        return lax.scan(body, carry, xs)[0]
-
-    carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
-    if not second:
-        carry = scan([main_step], carry, shuffle_key)
-    elif recipe.unit == "batch":
-        carry = scan([main_step, attention_step], carry, shuffle_key)
-    else:
-        arrays, optimisers, iteration, tally, averaged = scan([main_step], carry, shuffle_key)
-        again = (arrays, optimisers, state.iteration, tally, averaged)
-        carry = scan([attention_step], again, jax.random.fold_in(shuffle_key, 1))
-    arrays, optimisers, iteration, tally, averaged = carry
-
-    kept = arrays if averaged is None else averaged
-    model = _measure(recipe, task, eqx.combine(kept, static), rows, data, measure_key)
-    rested = eqx.nn.inference_mode(model)
-    metrics = metrics_of(rested, task, recipe.eval_batch, rows.validation, rows.validation_weight, data, measure_key)
-    if task.monitor not in metrics:
-        raise ValueError(f"fit(task=...): monitor is {task.monitor!r}; choose from {', '.join(metrics)}.")
-    score = metrics[task.monitor].astype(state.best_score.dtype)
-    better = (score < state.best_score) if task.better == "lower" else (score > state.best_score)
-    better = better & ~state.stopped
-    measured = eqx.filter(model, eqx.is_array)
-    best_epoch = jnp.where(better, epoch, state.best_epoch)
-    stopped = state.stopped
-    if recipe.patience is not None:
-        stopped = stopped | (epoch - best_epoch >= recipe.patience)
-    new = _State(
-        measured if averaged is None else arrays,
-        optimisers,
-        averaged,
-        choose(better, measured, state.best),
-        jnp.where(better, score, state.best_score),
-        best_epoch,
-        iteration,
-        stopped,
-    )
-    # A member that has stopped stays as it is; the others go on.
-    frozen = state._replace(best_epoch=best_epoch, stopped=stopped)
-    new = choose(state.stopped, frozen, new)
-    counted = jnp.maximum(tally.counted, 1)
-    record = {
-        "loss": tally.loss / counted,
-        "attention_loss": tally.attention_loss / jnp.maximum(tally.attention_counted, 1),
-        "nfe": tally.evaluations / counted,
-        "nfe_backward": tally.pullbacks / counted,
-        "skipped": tally.skipped,
-        "failed": tally.failed,
-        **{f"validation_{name}": value for name, value in metrics.items()},
-    }
-    # Nor does it tell of steps that are not kept.
-    nothing = {n: jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0) for n, x in record.items()}
-    return new, choose(state.stopped, nothing, record)
-
-
-def _averaged(recipe: Recipe, averaged: PyTree | None, arrays: PyTree, iteration) -> PyTree | None:
-    """The average moved towards the new parameters; over few iterations at first, when there are few."""
-    if averaged is None:
-        return None
-    keep = jnp.minimum(recipe.average, (1 + iteration) / (10 + iteration))
-    trained = belongs(arrays, "main", "attention", "initial")
-    new, old = (eqx.filter(tree, trained) for tree in (arrays, averaged))
-    return eqx.combine(optax.incremental_update(new, old, 1 - keep), arrays)
 
 
 # --- rows, checks, words --------------------------------------------------------------------------------------
 
 
-def _rows(folds, members: Sequence[Member]) -> _Rows:
+def _rows(folds, members: Sequence[Member]) -> Rows:
     train = padded([np.asarray(folds[m.fold].train) for m in members])
     validation = padded([np.asarray(folds[m.fold].validation) for m in members])
-    return _Rows(*train, *validation)
+    return Rows(*train, *validation)
 
 
 def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
@@ -398,22 +216,6 @@ def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
     for leaf in jax.tree.leaves(state):
         digest.update(f"{leaf.dtype}{leaf.shape}".encode())
     return digest.hexdigest()
-
-
-def _rechecked(best, task: Task, recipe: Recipe, data, rows: _Rows, members, best_epoch, best_score) -> tuple[str, ...]:
-    """The best score of some members computed once more, alone, and what to tell where it is another.
-
-    A GPU was seen to evaluate five members of 400 samples each with a tenth of the samples wrong in four of them, by
-    a program that is right for 320.
-    """
-    some = np.unique(np.linspace(0, len(members) - 1, RECHECKED).astype(int))
-    drawn = np.maximum(best_epoch, 0)  # without any finite score there is nothing to compare with
-    keys = [_keys(jnp.int32(members[k].seed), jnp.int32(drawn[k]))[2] for k in some]
-    chosen = take(best, some)
-    validated = (rows.validation[some], rows.validation_weight[some])
-    alone = one_by_one(chosen, task, data, *validated, keys, recipe.eval_batch)[task.monitor]
-    notes = (score_note(members[k], best_score[k], score) for k, score in zip(some, alone, strict=True))
-    return tuple(note for note in notes if note)
 
 
 def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[str, ...]:

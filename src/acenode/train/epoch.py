@@ -1,0 +1,220 @@
+"""One epoch of an ensemble: train all members at once, validate each alone, keep the best parameters of each."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..compiled import compiled
+from ..tasks.task import Task
+from .evaluate import one_by_one, take_rows
+from .groups import belongs, remember, remembers
+from .recipe import Recipe
+from .step import Clock, Optimisers, Tally, attention_step, choose, main_step, start, stepped_groups
+
+
+class State(NamedTuple):
+    """All that a run is, at the end of an epoch. Each array has a leading ensemble axis outside the program."""
+
+    model: PyTree
+    optimisers: Optimisers
+    averaged: PyTree | None  # the parameters averaged over iterations, if the recipe wants that
+    best: PyTree
+    best_score: Float[Array, ""]
+    best_epoch: Int[Array, ""]
+    iteration: Int[Array, ""]
+    stopped: Array
+
+
+class Rows(NamedTuple):
+    """Which samples a member trains and validates on; rows of weight 0 fill up shorter folds."""
+
+    train: Int[Array, " train"]
+    train_weight: Float[Array, " train"]
+    validation: Int[Array, " validation"]
+    validation_weight: Float[Array, " validation"]
+
+
+class Trained(NamedTuple):
+    """A member after the steps of an epoch, before it is judged."""
+
+    state: State  # the best of it is still what it was
+    measured: PyTree  # the parameters that are judged
+    key: Array  # of the judging
+    record: dict[str, Array]
+
+
+class Program:
+    """The compiled parts of a run: making the members, and one epoch of all of them."""
+
+    def __init__(self, build, task: Task, recipe: Recipe, train_rows: int):
+        self.build, self.task, self.recipe = build, task, recipe
+        self.batch = min(recipe.batch_size, train_rows)
+        self.steps = train_rows // self.batch
+
+    def start(self, seeds, rows: Rows, data) -> tuple[State, PyTree]:
+        def one(seed, rows):
+            model = _strong(self.build(jax.random.key(seed)))
+            model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
+            optimisers = start(self.recipe, model)
+            # With a type of its own: a weak one would change after the first epoch and compile everything twice.
+            worst = jnp.asarray(jnp.inf if self.task.better == "lower" else -jnp.inf, float)
+            zero = jnp.zeros((), jnp.int32)
+            averaged = model if self.recipe.average else None
+            return State(model, optimisers, averaged, model, worst, zero - 1, zero, jnp.asarray(False))
+
+        state = compiled(eqx.filter_vmap(one))(seeds, rows)
+        arrays, static = eqx.partition(state, eqx.is_array)
+        return arrays, static.model
+
+    def epoch(
+        self, state: State, static, seeds, rows: Rows, rates, data, epoch: int
+    ) -> tuple[State, dict[str, np.ndarray]]:
+        """The state after one more epoch, and what there is to tell of it: an array over the members each."""
+        number = jnp.asarray(epoch)
+        taken = (self.batch, self.steps)
+        trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
+        judged = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
+        validated = (rows.validation, rows.validation_weight)
+        metrics = one_by_one(judged, self.task, data, *validated, trained.key, self.recipe.eval_batch)
+        if self.task.monitor not in metrics:
+            raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(metrics)}.")
+        state, record = _keep(self.task, self.recipe, state, trained, metrics, number)
+        return state, {name: np.asarray(value) for name, value in record.items()}
+
+
+def _strong(model: PyTree) -> PyTree:
+    """The same arrays without weak types, which would change in the first epoch and compile everything twice."""
+    return jax.tree.map(lambda x: lax.convert_element_type(x, x.dtype) if eqx.is_inexact_array(x) else x, model)
+
+
+def _measure(recipe: Recipe, task: Task, model, rows: Rows, data, key):
+    """Measure the batch statistics that evaluation uses, on the first training samples."""
+    if not remembers(model):
+        return model
+    sample = rows.train[: recipe.reference]
+    first = task.first_states(model, take_rows(data, sample), key)
+    if first is None:
+        return model
+    h0, times = first
+    return remember(model, lax.stop_gradient(h0), times)
+
+
+def _keys(seed, epoch) -> Array:
+    """Of the shuffle, the steps and the measurements of an epoch of a member."""
+    return jax.random.split(jax.random.fold_in(jax.random.key(seed), epoch), 3)
+
+
+@compiled
+def _train(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch) -> Trained:
+    def one(state, seed, rows, rates):
+        return _train_one(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch)
+
+    if seeds.shape[0] == 1:  # an axis of one would make every product a batch of one, half as quick on a CPU
+        return jax.tree.map(lambda x: x[None], one(*jax.tree.map(lambda x: x[0], (state, seeds, rows, rates))))
+    return jax.vmap(one)(state, seeds, rows, rates)
+
+
+def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, seed, rows, rates, data, epoch):
+    """The steps of one epoch of one member: shuffle, alternate, measure."""
+    shuffle_key, step_key, measure_key = _keys(seed, epoch)
+    model = eqx.combine(state.model, static)
+    _, second = stepped_groups(recipe, model)
+    own_steps = jnp.sum(rows.train_weight > 0) // batch  # fewer than `steps` where other folds are larger
+
+    def shuffled(key):
+        order = jax.random.uniform(key, rows.train.shape)
+        order = jnp.argsort(jnp.where(rows.train_weight > 0, order, 2.0))
+        return rows.train[order[: steps * batch]].reshape(steps, batch)
+
+    def scan(step_functions, carry, key):
+        def body(carry, x):
+            arrays, optimisers, iteration, tally, averaged = carry
+            samples, step = x
+            model, clock = eqx.combine(arrays, static), Clock(epoch, iteration)
+            keys = jax.random.split(jax.random.fold_in(step_key, step), 2)
+            for take_step, one_key in zip(step_functions, keys, strict=False):
+                model, optimisers, tally = take_step(
+                    recipe, task, model, optimisers, take_rows(data, samples), one_key, rates, clock, tally
+                )
+            arrays = eqx.filter(model, eqx.is_array)
+            averaged = _averaged(recipe, averaged, arrays, iteration)
+            after = (arrays, optimisers, iteration + 1, tally, averaged)
+            return choose(step < own_steps, after, carry), None
+
+        xs = (shuffled(key), jnp.arange(steps))
+        return lax.scan(body, carry, xs)[0]
+
+    carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
+    if not second:
+        carry = scan([main_step], carry, shuffle_key)
+    elif recipe.unit == "batch":
+        carry = scan([main_step, attention_step], carry, shuffle_key)
+    else:
+        arrays, optimisers, iteration, tally, averaged = scan([main_step], carry, shuffle_key)
+        again = (arrays, optimisers, state.iteration, tally, averaged)
+        carry = scan([attention_step], again, jax.random.fold_in(shuffle_key, 1))
+    arrays, optimisers, iteration, tally, averaged = carry
+
+    kept = arrays if averaged is None else averaged
+    model = _measure(recipe, task, eqx.combine(kept, static), rows, data, measure_key)
+    measured = eqx.filter(model, eqx.is_array)
+    counted = jnp.maximum(tally.counted, 1)
+    record = {
+        "loss": tally.loss / counted,
+        "attention_loss": tally.attention_loss / jnp.maximum(tally.attention_counted, 1),
+        "nfe": tally.evaluations / counted,
+        "nfe_backward": tally.pullbacks / counted,
+        "skipped": tally.skipped,
+        "failed": tally.failed,
+    }
+    new = state._replace(
+        model=measured if averaged is None else arrays, optimisers=optimisers, averaged=averaged, iteration=iteration
+    )
+    return Trained(new, measured, measure_key, record)
+
+
+@compiled
+def _keep(task, recipe, before: State, trained: Trained, metrics, epoch) -> tuple[State, dict]:
+    def one(before, trained, metrics):
+        return _keep_one(task, recipe, before, trained, metrics, epoch)
+
+    return jax.vmap(one)(before, trained, metrics)
+
+
+def _keep_one(task: Task, recipe: Recipe, before: State, trained: Trained, metrics, epoch):
+    """The new state of a member, with its parameters as the best if their score is."""
+    score = metrics[task.monitor].astype(before.best_score.dtype)
+    better = (score < before.best_score) if task.better == "lower" else (score > before.best_score)
+    better = better & ~before.stopped
+    best_epoch = jnp.where(better, epoch, before.best_epoch)
+    stopped = before.stopped
+    if recipe.patience is not None:
+        stopped = stopped | (epoch - best_epoch >= recipe.patience)
+    new = trained.state._replace(
+        best=choose(better, trained.measured, before.best),
+        best_score=jnp.where(better, score, before.best_score),
+        best_epoch=best_epoch,
+        stopped=stopped,
+    )
+    # A member that has stopped stays as it is; the others go on.
+    frozen = before._replace(best_epoch=best_epoch, stopped=stopped)
+    record = {**trained.record, **{f"validation_{name}": value for name, value in metrics.items()}}
+    # Nor does it tell of steps that are not kept.
+    nothing = {n: jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0) for n, x in record.items()}
+    return choose(before.stopped, frozen, new), choose(before.stopped, nothing, record)
+
+
+def _averaged(recipe: Recipe, averaged: PyTree | None, arrays: PyTree, iteration) -> PyTree | None:
+    """The average moved towards the new parameters; over few iterations at first, when there are few."""
+    if averaged is None:
+        return None
+    keep = jnp.minimum(recipe.average, (1 + iteration) / (10 + iteration))
+    trained = belongs(arrays, "main", "attention", "initial")
+    new, old = (eqx.filter(tree, trained) for tree in (arrays, averaged))
+    return eqx.combine(optax.incremental_update(new, old, 1 - keep), arrays)
