@@ -58,6 +58,7 @@ def milliseconds(name: str, models: int, data, split: Split, epochs: int) -> flo
 def main() -> None:
     parser = arguments(__doc__ or "", "patients")
     parser.add_argument("--models", type=int, nargs="+", default=[1], help="sizes of ensembles (default: %(default)s)")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="which to measure (default: all)")
     given = parser.parse_args()
     train, longest, epochs = (2 * BATCH, 20, 2) if given.quick else (10 * BATCH, 203, 5)
     split = Split(np.arange(train), np.arange(train, train + 20), np.arange(0))
@@ -65,7 +66,7 @@ def main() -> None:
     data = mortality_data(panel, (np.arange(len(panel)) % 7 == 0).astype(np.float32), split.train)
     taken = {
         name: {str(models): round(milliseconds(name, models, data, split, epochs), 2) for models in given.models}
-        for name in ROWS
+        for name in given.rows
     }
     show(
         ["training iteration, ms", *(f"{m} models" if m > 1 else "one model" for m in given.models)],
