@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from acenode.cli.main import app
 from acenode.paper.published import published
 from acenode.paper.results import load
+from acenode.paper.tables import TABLES
 from acenode.report import compared, readme, words
 from acenode.report.paper import TITLES
 from acenode.report.sentences import choices, optima
@@ -86,6 +87,14 @@ def test_a_row_without_training_has_no_budget():
     untrained = result("ushcn", "LOCF", 0, {"mse": 1.0}, epochs=0, config={})
     own = line([replace(untrained, parameters=0)], "ushcn", "LOCF")
     assert not own.short and words.budget(own) == "not trained" and words.against_paper(own) == "not in the paper"
+
+
+def test_a_row_that_only_we_have_is_as_long_as_its_recipe():
+    (row,) = [r for r in TABLES["physionet-classification"] if r.name == "Latent-ODE (ODE Enc.), with statistics"]
+    runs = [result(row.table, name, 0, {"auc": 0.8}, epochs=row.epochs) for name in (row.name, "Latent-ODE (ODE Enc.)")]
+    lines = {line.row: line for line in compared.tables(runs)[row.table] if line.runs}
+    assert words.budget(lines[row.name]) == f"1 x {row.epochs}"
+    assert words.budget(lines["Latent-ODE (ODE Enc.)"]) == f"1 x {row.epochs} of 30"
 
 
 def test_runs_that_ran_away_are_told_as_such():

@@ -1,5 +1,6 @@
 """The paper's tables with our runs beside them: which runs stand for which number, which rows are a pair."""
 
+import functools as ft
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -7,6 +8,7 @@ from decimal import Decimal
 from ..paper.physionet import COMMITTEE
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
+from ..paper.row import Row
 from ..paper.tables import TABLES
 from . import verdict
 
@@ -64,6 +66,12 @@ ABLATIONS = {
 """For the tables that are about the attention itself: rows, each with one that it is to be better than."""
 
 
+@ft.cache
+def _of_the_paper() -> frozenset[tuple[str, str]]:
+    """Table and name of our rows that the paper has a number for."""
+    return frozenset((p.ours_table, p.ours_row) for p in published())
+
+
 @dataclass(frozen=True)
 class Compared:
     """One number of a table: the paper's, where it has one, and our runs, where there are any."""
@@ -97,8 +105,12 @@ class Compared:
         return max(int(str(r.config.get("epochs", r.epochs))) for r in self.runs)
 
     @property
-    def published_epochs(self) -> int | None:
-        return EPOCHS.get(self.ours[0])
+    def full_epochs(self) -> int | None:
+        """As published; of a row that the paper does not have, those of its recipe."""
+        if self.ours in _of_the_paper():
+            return EPOCHS.get(self.ours[0])
+        named = (row for row in TABLES.get(self.ours[0], ()) if row.name == self.ours[1])
+        return next((row.epochs for row in named if isinstance(row, Row)), None)
 
     @property
     def trained(self) -> bool:
@@ -108,7 +120,7 @@ class Compared:
     @property
     def short(self) -> bool:
         """Whether the runs had fewer epochs than the published ones."""
-        return self.trained and (self.quick or self.epochs < (self.published_epochs or 0))
+        return self.trained and (self.quick or self.epochs < (self.full_epochs or 0))
 
     @property
     def other_protocol(self) -> str:

@@ -78,7 +78,7 @@ def budget(line: Compared) -> str:
     """Epochs against the published ones."""
     if not line.trained:
         return "not trained"
-    of = line.published_epochs
+    of = line.full_epochs
     return f"{line.epochs} of {of} epochs" if of and line.epochs < of else f"{line.epochs} epochs"
 
 
