@@ -93,8 +93,8 @@ def test_a_row_that_only_we_have_is_as_long_as_its_recipe():
     (row,) = [r for r in TABLES["physionet-classification"] if r.name == "Latent-ODE (ODE Enc.), with statistics"]
     runs = [result(row.table, name, 0, {"auc": 0.8}, epochs=row.epochs) for name in (row.name, "Latent-ODE (ODE Enc.)")]
     lines = {line.row: line for line in compared.tables(runs)[row.table] if line.runs}
-    assert words.budget(lines[row.name]) == f"1 x {row.epochs}"
-    assert words.budget(lines["Latent-ODE (ODE Enc.)"]) == f"1 x {row.epochs} of 30"
+    assert words.budget(lines[row.name]) == f"{row.epochs} epochs"
+    assert words.budget(lines["Latent-ODE (ODE Enc.)"]) == f"{row.epochs} of 30 epochs"
 
 
 def test_runs_that_ran_away_are_told_as_such():
