@@ -16,7 +16,7 @@ from record import arguments, save, show
 from acenode.compiled import in_full_precision
 from acenode.models import gru_ode_bayes
 from acenode.ode import GRUField, NeuralODE
-from acenode.paper.climate import attentive
+from acenode.paper.bayes import attentive
 from acenode.series import Question, series, stack
 from acenode.tasks import Forecast, Headed
 
@@ -38,7 +38,7 @@ def generated(count: int, rows: int, span: float) -> Question:
 
 ODES = {
     "GRU-ODE-Bayes": lambda key: NeuralODE(GRUField(SIZE, key=key)),
-    "ACE-GRU-ODE-Bayes": attentive(own_leak=True),
+    "ACE-GRU-ODE-Bayes": attentive(SIZE, own_leak=True),
 }
 
 

@@ -60,6 +60,8 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="+", default=[1], help="sizes of ensembles (default: %(default)s)")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="which to measure (default: all)")
     given = parser.parse_args()
+    if given.rows != list(ROWS) and given.out == parser.get_default("out"):
+        parser.error("--rows measures a part: give --out, so as not to write over the whole.")
     train, longest, epochs = (2 * BATCH, 20, 2) if given.quick else (10 * BATCH, 203, 5)
     split = Split(np.arange(train), np.arange(train, train + 20), np.arange(0))
     panel = records(train + 20, longest)

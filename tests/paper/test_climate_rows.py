@@ -58,3 +58,11 @@ def test_the_optimum_of_the_generated_process(monkeypatch):
     # Nothing after time 4 is known of a test series, and only the first row after it is asked for.
     known = np.asarray(asked.known.times)[split.test][np.asarray(asked.known.real)[split.test]]
     assert known.max() <= 4 and (scored.any(-1).sum(1) <= 1).all()
+
+
+def test_the_learning_rate_of_double_ou_has_fallen_at_the_end():
+    recipe, (_, split, _) = double_ou.recipe(3), double_ou._generated()
+    double_ou._generated.cache_clear()
+    last = 3 * (len(split.train) // recipe.batch_size)
+    assert float(recipe.schedule(0)) == 1 and float(recipe.schedule(last)) == pytest.approx(0.01)
+    assert float(recipe.schedule(last - 1)) > 0.01

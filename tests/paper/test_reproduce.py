@@ -176,3 +176,10 @@ def test_the_mean_attention_is_kept_with_its_entropy(key):
     asked = jnp.full((1, 1), 1.0)
     last = model(question.known[18:19], asked, key, attention=True).attention
     assert last.shape == (1, 1, 1, 3, 3)
+
+
+def test_other_learning_rates_have_checkpoints_of_their_own(prepared, tmp_path):
+    runs = tmp_path / "runs"
+    for k, rates in enumerate([(), (2e-3,), (1e-3, 2e-3), (2e-3, 3e-3)]):
+        reproduce(row(prepared, []), [0], tmp_path / str(k), runs, epochs=1, learning_rates=rates, progress=Quiet())
+        assert len([*runs.rglob("*.safetensors")]) == k + 1

@@ -17,7 +17,7 @@ from acenode.paper.results import load
 from acenode.paper.tables import TABLES
 from acenode.report import compared, readme, words
 from acenode.report.paper import TITLES
-from acenode.report.sentences import choices, optima
+from acenode.report.sentences import budgets, choices, optima
 
 ROOT = Path(__file__).parents[2]
 MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
@@ -97,6 +97,21 @@ def test_a_row_that_only_we_have_is_as_long_as_its_recipe():
     assert words.budget(lines["Latent-ODE (ODE Enc.)"]) == f"{row.epochs} of 30 epochs"
 
 
+def test_of_a_pair_either_may_be_short():
+    base, own = (
+        result("ushcn", n, 0, {"mse": 0.5}, epochs=100) for n in ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes, own leak")
+    )
+    lines = compared.tables([base, own])["ushcn"]
+    (pair,) = [p for p in compared.pairs("ushcn", lines) if p.one.row == own.row and p.gap and p.one.metric == "mse"]
+    assert not pair.one.short and pair.other.short and words.fairness(pair) == "after 100 of 300 epochs"
+
+
+def test_a_short_run_of_a_row_that_only_we_have_is_not_held_against_the_paper():
+    lines = compared.tables([result("double-ou", "GRU-ODE-Bayes", 0, {"negll": -1.0, "mse": 0.1}, epochs=10)])
+    (said,) = budgets(lines["double-ou"])
+    assert said == "Runs of rows that the paper does not have had fewer epochs than their recipe (10 of 30 epochs)."
+
+
 def test_runs_that_ran_away_are_told_as_such():
     lost = line(accuracies("mnist", "ODE-Net", 0.9, float("inf")))
     assert words.ours(lost) == "not finite in 1 of 2 runs" and words.difference(lost.gap, 4) == ""
@@ -117,7 +132,8 @@ def test_a_learning_rate_that_only_some_rows_chose_is_told():
     runs[0] = replace(runs[0], config={**runs[0].config, "grid": grid})
     (said,) = choices(compared.tables(runs)["ushcn"])
     assert (
-        said.startswith("The learning rate of GRU-D was chosen") and "0.001 and 0.01; the other rows had 0.01" in said
+        said.startswith("The learning rate of GRU-D was chosen")
+        and "among 0.001 and 0.01; for the other rows, which had 0.01," in said
     )
     runs[1] = replace(runs[1], config=runs[0].config)
     assert not choices(compared.tables(runs)["ushcn"])

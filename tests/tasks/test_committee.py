@@ -71,6 +71,22 @@ def test_the_answer_is_the_mean(committee, batch):
     assert Pooled(TASK).metrics(told, batch, weight) == TASK.metrics(told, batch, weight)
 
 
+class Unmapped(LabelSeries):
+    """Its outputs cannot be mapped over members."""
+
+    def outputs(self, model, batch, key):
+        told = LabelSeries.outputs(self, model, batch, key)
+        return jax.pure_callback(np.asarray, told, told)
+
+
+def test_members_answer_one_after_the_other(committee, batch):
+    key = jax.random.key(3)
+    told = Pooled(Unmapped()).outputs(committee, batch, key)
+    np.testing.assert_allclose(told, Pooled(TASK).outputs(committee, batch, key), rtol=1e-5)
+    with pytest.raises(NotImplementedError, match="vmap"):
+        eqx.filter_vmap(lambda model: Unmapped().outputs(model, batch, key))(committee.models)
+
+
 def test_the_penalty_is_that_of_each_member(committee):
     for kind in ("l1", "l2"):
         alone = sum(attention_norm(committee[k], kind) for k in range(SIZE))

@@ -98,6 +98,18 @@ def test_more_epochs_go_on_from_the_old_checkpoint(tmp_path, build):
     assert again.seconds > resumed.seconds > short.seconds
 
 
+def test_a_member_that_had_stopped_stays_stopped(tmp_path):
+    path, recipe = tmp_path / "run", Recipe(epochs=6, batch_size=4, optimiser="sgd", patience=2)
+    members = (Member(0, learning_rate=1.5), Member(1, learning_rate=0.1))  # at the goal after two epochs, and later
+    run(path, recipe=recipe, members=members)
+    longer = replace(recipe, epochs=9)
+    resumed, whole = (run(p, recipe=longer, members=members) for p in (path, None))
+    assert same(resumed.models, whole.models) and resumed.best_epoch.tolist() == whole.best_epoch.tolist() == [1, 8]
+    assert np.isnan(whole.history["loss"][4:, 0]).all() and np.isfinite(whole.history["loss"][:, 1]).all()
+    for name, values in whole.history.items():
+        np.testing.assert_array_equal(resumed.history[name], values)
+
+
 def test_a_checkpoint_is_written_after_every_epoch_in_a_folder_made_for_it(tmp_path):
     path = tmp_path / "deep" / "er" / "run"
     seen = []

@@ -87,8 +87,12 @@ class Failing(Walk):
 
     calls: list = field(default_factory=list, compare=False)
 
+    def outputs(self, model, batch, key):
+        self.calls.append("outputs")
+        return super().outputs(model, batch, key)
+
     def loss(self, model, batch, key, epoch):
-        self.calls.append(epoch)
+        self.calls.append("loss")
         return -model.at, Report(jnp.asarray(2), jnp.asarray(30.0), jnp.asarray(20.0))
 
 
@@ -104,7 +108,8 @@ def test_everything_is_compiled_once():
     one, many = Failing(), Failing()
     fit(place, one, DATA, SPLIT, replace(WALK, epochs=1))
     fit(place, many, DATA, SPLIT, replace(WALK, epochs=4))
-    assert len(one.calls) == len(many.calls)
+    assert one.calls.count("loss") == many.calls.count("loss") > 0
+    assert [*one.calls, *many.calls].count("outputs") <= 1  # both runs are validated by one program
 
 
 class Noting:
@@ -186,9 +191,39 @@ def test_a_run_without_any_finite_score_says_so():
     assert "no epoch had a finite validation score" in done.notes[0]
 
 
-def test_members_are_validated_alone_so_that_evaluate_repeats_the_score():
-    folds = [split(), split()._replace(validation=np.arange(17, 24))]
-    members = [Member(seed=k, fold=k, learning_rate=0.01) for k in (0, 1)]
-    done = fit(build, Regression(), pairs(), folds, Recipe(epochs=2, batch_size=8, eval_batch=3), members)
-    again = evaluate(done.models, Regression(), pairs(), [f.validation for f in folds], eval_batch=3)
-    np.testing.assert_array_equal(again["mse"].astype(done.best_score.dtype), done.best_score)
+@dataclass(frozen=True)
+class Alone(Walk):
+    """Its outputs cannot be mapped over members."""
+
+    def outputs(self, model, batch, key):
+        at = jax.pure_callback(np.asarray, model.at, model.at)
+        return jnp.broadcast_to(at, batch.shape)
+
+
+def test_members_are_validated_one_after_the_other():
+    members = [Member(learning_rate=r) for r in (1.0, 0.5)]
+    with pytest.raises(NotImplementedError, match="vmap"):
+        jax.vmap(lambda at: Alone().outputs(Place(at), jnp.zeros(2), None))(jnp.zeros(2))
+    done = fit(place, Alone(3.0), DATA, SPLIT, WALK, members)
+    assert done.history["validation_distance"][:3].tolist() == [[2.0, 2.5], [1.0, 2.0], [0.0, 1.5]]
+
+
+@dataclass(frozen=True)
+class Drawn(Walk):
+    """What is measured is drawn."""
+
+    def metrics(self, outputs, batch, weight):
+        return {**super().metrics(outputs, batch, weight), "drawn": outputs[0]}
+
+    def outputs(self, model, batch, key):
+        return jnp.broadcast_to(jax.random.uniform(key), batch.shape)
+
+
+def test_every_validation_draws_anew_for_every_member_and_epoch():
+    drawn = fit(place, Drawn(), DATA, SPLIT, WALK, [Member(0), Member(1)]).history["validation_drawn"]
+    assert drawn.shape == (6, 2) and len(np.unique(drawn)) == 12
+
+
+def test_a_member_that_is_not_there():
+    with pytest.raises(IndexError, match="an ensemble of 2 has no member 2"):
+        take(Place(jnp.zeros(2)), 2)

@@ -26,71 +26,24 @@ from ..models import (
     GRUSimple,
     LatentODE,
     SequentialVAE,
-    gru_ode_bayes,
 )
-from ..ode import (
-    AugmentedODE,
-    CoEvolvingODE,
-    Correlation,
-    Dense,
-    GRUField,
-    MLPField,
-    NeuralODE,
-    Pairwise,
-    Solver,
-    pairwise_field,
-)
+from ..ode import MLPField, NeuralODE, Solver
 from ..ode.fields import mlp
 from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baseline import Baseline
+from .bayes import EXTRA, SHARP, attentive, augmented, bayes, plain
 from .figures import attention_over_time, error_over_time
 from .grids import CLIMATE_GRID
 from .row import Figure, Prepared, Row
 
-VARIABLES, SIZE, EXTRA, LATENT = 5, 50, 5, 20
+VARIABLES, SIZE, LATENT = 5, 50, 20
 SPAN, STEP = 200.0, 0.1
-TICKS = round(SPAN / STEP) + 2
 FOLDS = 5
-SHARP = 10.0  # on the logits: by validation, on double OU. With 1, the first attention is nearly the mean of all of h
 PROTOCOL = "USHCN Maine, five folds by station"
 
 
-def _plain(key: Array) -> NeuralODE:
-    return NeuralODE(GRUField(SIZE, key=key))
-
-
-def _augmented(key: Array) -> AugmentedODE:
-    return AugmentedODE(GRUField(SIZE + EXTRA, key=key), EXTRA)
-
-
-def attentive(
-    form: str = "gru_linear",
-    scale: float = 1.0,
-    renew: bool = False,
-    initial: str = "correlation",
-    own_leak: bool = False,
-) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, the leak of f'."""
-
-    def make(key):
-        one, two, three = jax.random.split(key, 3)
-        f, g = GRUField(SIZE, own_leak, key=one), pairwise_field(form, SIZE, key=two)
-        q = Correlation(SIZE) if initial == "correlation" else Dense(SIZE, key=three)
-        return CoEvolvingODE(f, g, Pairwise(scale), q, renew=renew)
-
-    return make
-
-
-def bayes(ode: Callable, extra: int = 0) -> Callable[[Array], Headed]:
-    """Builds GRU-ODE-Bayes with the given ODE."""
-
-    def build(key):
-        one, two = jax.random.split(key)
-        model = gru_ode_bayes(VARIABLES, ode(one), SIZE, extra=extra, step=STEP, count=TICKS, key=two)
-        return Headed(model, None)
-
-    return build
+_bayes = ft.partial(bayes, variables=VARIABLES, size=SIZE, step=STEP, span=SPAN)
 
 
 def filtered(cell: Callable) -> Callable[[Array], Headed]:
@@ -166,23 +119,23 @@ MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
     "GRU-Simple": (filtered(GRUSimple), True, 1.0, {"definition": "ours"}),
     "GRU-D": (filtered(GRUD), True, 1.0, {"definition": "ours"}),
     "T-LSTM": (filtered(TLSTM), True, 1.0, {"definition": "ours"}),
-    "GRU-ODE-Bayes": (bayes(_plain), True, 1.0, {}),
-    "Augmented-GRU-ODE-Bayes": (bayes(_augmented, EXTRA), True, 1.0, {}),
-    "ACE-GRU-ODE-Bayes": (bayes(attentive()), True, 1.0, {"jump": "attention kept"}),
-    "ACE-GRU-ODE-Bayes, renewed": (bayes(attentive(renew=True)), True, 1.0, {"jump": "attention renewed"}),
+    "GRU-ODE-Bayes": (_bayes(plain(SIZE)), True, 1.0, {}),
+    "Augmented-GRU-ODE-Bayes": (_bayes(augmented(SIZE), extra=EXTRA), True, 1.0, {}),
+    "ACE-GRU-ODE-Bayes": (_bayes(attentive(SIZE)), True, 1.0, {"jump": "attention kept"}),
+    "ACE-GRU-ODE-Bayes, renewed": (_bayes(attentive(SIZE, renew=True)), True, 1.0, {"jump": "attention renewed"}),
     "ACE-GRU-ODE-Bayes, own leak": (
-        bayes(attentive(own_leak=True)),
+        _bayes(attentive(SIZE, own_leak=True)),
         True,
         1.0,
         {"jump": "attention kept", "leak": "of the state itself"},
     ),
     "ACE-GRU-ODE-Bayes, own leak, sharp": (
-        bayes(attentive(own_leak=True, scale=SHARP)),
+        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)),
         True,
         1.0,
         {"jump": "attention kept", "leak": "of the state itself", "scale": SHARP},
     ),
-    "FC-ACE-GRU-ODE-Bayes": (bayes(attentive(initial="dense")), True, 1.0, {"jump": "attention kept"}),
+    "FC-ACE-GRU-ODE-Bayes": (_bayes(attentive(SIZE, initial="dense")), True, 1.0, {"jump": "attention kept"}),
 }
 
 

@@ -6,61 +6,24 @@ Not a table of the ACE-NODE paper: it tells how far from the optimum a model sta
 import functools as ft
 from collections.abc import Callable
 
-import jax
 import numpy as np
 import optax
-from jaxtyping import Array
 
 from ..datasets import ou
 from ..datasets.split import Split, random_split
-from ..models import gru_ode_bayes
-from ..ode import (
-    AugmentedODE,
-    CoEvolvingODE,
-    Correlation,
-    GRUField,
-    NeuralODE,
-    Pairwise,
-    pairwise_field,
-)
 from ..series import Question, forecast
-from ..tasks import Forecast, Headed
+from ..tasks import Forecast
 from ..train import Recipe
 from .baseline import Baseline
-from .climate import SHARP
+from .bayes import EXTRA, SHARP, attentive, augmented, bayes, plain
 from .row import Prepared, Row, checksum
 
-SIZE, EXTRA, STEP, SPAN = 25, 5, 0.05, 10.0
+SIZE, STEP, SPAN = 25, 0.05, 10.0
 SAMPLES, BATCH = 10_000, 100
 PARTS = (0.7, 0.15, 0.15)
 
 
-def _plain(key: Array) -> NeuralODE:
-    return NeuralODE(GRUField(SIZE, key=key))
-
-
-def _augmented(key: Array) -> AugmentedODE:
-    return AugmentedODE(GRUField(SIZE + EXTRA, key=key), EXTRA)
-
-
-def _attentive(own_leak: bool, scale: float = 1.0) -> Callable[[Array], CoEvolvingODE]:
-    def make(key):
-        one, two = jax.random.split(key)
-        g = pairwise_field("gru_linear", SIZE, key=two)
-        return CoEvolvingODE(GRUField(SIZE, own_leak, key=one), g, Pairwise(scale), Correlation(SIZE))
-
-    return make
-
-
-def bayes(ode: Callable, extra: int = 0) -> Callable[[Array], Headed]:
-    """Builds GRU-ODE-Bayes with the given ODE."""
-
-    def build(key):
-        one, two = jax.random.split(key)
-        ticks = round(SPAN / STEP) + 2
-        return Headed(gru_ode_bayes(2, ode(one), SIZE, extra=extra, step=STEP, count=ticks, key=two), None)
-
-    return build
+_bayes = ft.partial(bayes, variables=2, size=SIZE, step=STEP, span=SPAN)
 
 
 @ft.cache
@@ -93,7 +56,21 @@ def recipe(epochs: int) -> Recipe:
     return Recipe(epochs=epochs, batch_size=BATCH, schedule=falls, clip=10.0, eval_batch=500)
 
 
-def row(name: str, build: Callable) -> Row:
+OWN_LEAK: dict[str, object] = {"jump": "attention kept", "leak": "of the state itself"}
+MODELS: dict[str, tuple[Callable, dict[str, object]]] = {
+    "GRU-ODE-Bayes": (_bayes(plain(SIZE)), {}),
+    "Augmented-GRU-ODE-Bayes": (_bayes(augmented(SIZE), extra=EXTRA), {}),
+    "ACE-GRU-ODE-Bayes": (_bayes(attentive(SIZE)), {"jump": "attention kept"}),
+    "ACE-GRU-ODE-Bayes, own leak": (_bayes(attentive(SIZE, own_leak=True)), OWN_LEAK),
+    "ACE-GRU-ODE-Bayes, own leak, sharp": (
+        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)),
+        {**OWN_LEAK, "scale": SHARP},
+    ),
+}
+
+
+def row(name: str) -> Row:
+    build, config = MODELS[name]
     return Row(
         table="double-ou",
         name=name,
@@ -104,18 +81,11 @@ def row(name: str, build: Callable) -> Row:
         epochs=30,
         learning_rate=3e-2,
         penalty=1e-2,
-        config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine"},
+        config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
     )
 
 
-MODELS = {
-    "GRU-ODE-Bayes": bayes(_plain),
-    "Augmented-GRU-ODE-Bayes": bayes(_augmented, EXTRA),
-    "ACE-GRU-ODE-Bayes": bayes(_attentive(own_leak=False)),
-    "ACE-GRU-ODE-Bayes, own leak": bayes(_attentive(own_leak=True)),
-    "ACE-GRU-ODE-Bayes, own leak, sharp": bayes(_attentive(own_leak=True, scale=SHARP)),
-}
 ROWS: tuple[Row | Baseline, ...] = (
     Baseline("double-ou", "exact filter", _optimum, lambda data_dir: checksum(_generated()[2])),
-    *(row(name, build) for name, build in MODELS.items()),
+    *map(row, MODELS),
 )

@@ -169,8 +169,8 @@ def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
 
 
 def _name_of_run(row: Row, seeds: Sequence[int], settings: Sequence[tuple[float, float]], quick: bool) -> str:
-    several = f"-grid{zlib.crc32(repr(settings).encode()):08x}" if len(settings) > 1 else ""
-    marks = several + ("-quick" if quick else "")
+    usual = tuple(settings) == ((row.learning_rate, row.penalty),)
+    marks = ("" if usual else f"-rates{zlib.crc32(repr(settings).encode()):08x}") + ("-quick" if quick else "")
     return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}{marks}"
 
 

@@ -105,9 +105,14 @@ class Compared:
         return max(int(str(r.config.get("epochs", r.epochs))) for r in self.runs)
 
     @property
+    def in_paper(self) -> bool:
+        """Whether the paper has a number for this row, if not for this metric."""
+        return self.ours in _of_the_paper()
+
+    @property
     def full_epochs(self) -> int | None:
         """As published; of a row that the paper does not have, those of its recipe."""
-        if self.ours in _of_the_paper():
+        if self.in_paper:
             return EPOCHS.get(self.ours[0])
         named = (row for row in TABLES.get(self.ours[0], ()) if row.name == self.ours[1])
         return next((row.epochs for row in named if isinstance(row, Row)), None)
@@ -119,7 +124,7 @@ class Compared:
 
     @property
     def short(self) -> bool:
-        """Whether the runs had fewer epochs than the published ones."""
+        """Whether the runs had fewer epochs than the published ones, or than their recipe if they are ours alone."""
         return self.trained and (self.quick or self.epochs < (self.full_epochs or 0))
 
     @property

@@ -5,6 +5,8 @@ from either. Ours follow the paper's text, and are chosen on validation data.
 """
 
 from ..models.statistics import BINS
+from ..paper import activity, double_ou
+from ..paper.bayes import SHARP
 from ..paper.physionet import COMMITTEE, STRONG
 
 _TEST_CHOSEN = (
@@ -66,7 +68,7 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "The paper gives f' the attended state in every place, the leak of the GRU included. Then nothing bounds h, "
         "and runs of ACE-GRU-ODE-Bayes may run away. In the rows called own leak, h itself is in the leak.",
         "Correlations lie between -1 and 1, so the first attention over 50 dimensions is nearly flat, and f' sees "
-        "little but the mean of h. In the row called sharp the logits are multiplied by 10.",
+        f"little but the mean of h. In the row called sharp the logits are multiplied by {SHARP:g}.",
     ),
     "physionet-classification": (
         "The released code has no validation set and prints the test score of every epoch. Ours chooses the epoch on a "
@@ -104,6 +106,13 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "The released code has no validation set and prints the test score of every epoch.",
         "Networks 500 wide with the released code's first weights learn nothing but the commonest class for epochs; "
         "in ours the vector fields start with smaller ones.",
+        f"Rows with an ODE learn at a rate of {activity.CALM:g}, the others at {activity.QUICK:g}: by validation, with "
+        "the higher one the ODEs grow stiff and stay at the commonest class.",
+    ),
+    "double-ou": (
+        "In the rows called own leak, h itself is in the leak of the GRU, where the paper has the attended h'.",
+        f"Correlations lie between -1 and 1, so the first attention over {double_ou.SIZE} dimensions is nearly flat. "
+        f"In the row called sharp the logits are multiplied by {SHARP:g}.",
     ),
     "attention-size": (
         "By its weight count the published Large model is twice as wide throughout, not deeper in g as the text says. "

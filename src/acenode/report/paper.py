@@ -130,7 +130,7 @@ def _standings(lines: Sequence[Compared]) -> page.Cell:
     gaps = [(line.gap, line.metric) for line in lines if line.gap and not line.other_protocol]
     count = Counter(verdict.standing(gap, metric) for gap, metric in gaps)
     said = {"better": "better", "worse": "worse", "level": "no difference seen", "unknown": "no interval"}
-    marks = [words.less(line) for line in lines if line.short][:1]
+    marks = [words.less(line) for line in lines if line.short and line.in_paper][:1]
     if any(line.other_protocol for line in lines):
         marks.append("not the paper's setting")
     return page.Cell("; ".join([", ".join(f"{n} {said[s]}" for s, n in count.items()), *marks]).strip("; "))

@@ -19,14 +19,17 @@ def disagreements(lines: Sequence[Compared]) -> list[str]:
 
 
 def budgets(lines: Sequence[Compared]) -> list[str]:
-    """That runs had less than the paper's budget, where they had."""
-    short = list(dict.fromkeys(words.budget(line) for line in lines if line.short))
-    if not short:
-        return []
-    return [
-        f"Runs had fewer epochs than the published ones ({words.listed(short)}): as long as that is so, a distance to "
-        "the paper says little about the method."
-    ]
+    """That runs had less than a full budget, where they had."""
+    said = {
+        True: "Runs had fewer epochs than the published ones ({}): as long as that is so, a distance to the paper says "
+        "little about the method.",
+        False: "Runs of rows that the paper does not have had fewer epochs than their recipe ({}).",
+    }
+    short = {
+        known: list(dict.fromkeys(words.budget(line) for line in lines if line.short and line.in_paper == known))
+        for known in said
+    }
+    return [sentence.format(words.listed(short[known])) for known, sentence in said.items() if short[known]]
 
 
 def choices(lines: Sequence[Compared]) -> list[str]:
@@ -39,7 +42,7 @@ def choices(lines: Sequence[Compared]) -> list[str]:
     others = {cast(float, config["learning_rate"]) for row, config in trained.items() if row not in chosen}
     return [
         f"The learning rate of {words.listed(list(chosen))} was chosen on validation data among {_numbers(tried)}; "
-        f"the other rows had {_numbers(others)}, and are at a disadvantage."
+        f"for the other rows, which had {_numbers(others)}, nothing was chosen."
     ]
 
 

@@ -75,7 +75,7 @@ def difference(gap: verdict.Gap | None, count: int) -> str:
 
 
 def budget(line: Compared) -> str:
-    """Epochs against the published ones."""
+    """Epochs against those of a full run."""
     if not line.trained:
         return "not trained"
     of = line.full_epochs
@@ -96,13 +96,13 @@ def standing(line: Compared) -> str:
 
 
 def against_paper(line: Compared) -> str:
-    """The same, and whether the budget was smaller than the paper's, where that matters."""
+    """The same, and whether the budget was smaller than a full one, where that matters."""
     matters = line.quick or not line.other_protocol
     return ", ".join(filter(None, (standing(line), less(line) if matters else "")))
 
 
 def less(line: Compared) -> str:
-    """That the runs had less than the paper's budget, if they had."""
+    """That the runs had less than a full budget, if they had."""
     return ("quick run " if line.quick else "") + f"after {budget(line)}" if line.short else ""
 
 
@@ -126,8 +126,10 @@ def reason(each: Pair) -> str:
 
 
 def fairness(each: Pair) -> str:
-    """Whether the two had the same budget, and whether it was smaller than the paper's."""
-    return "" if each.gap is None else less(each.one) if each.alike else "not with the same budget"
+    """Whether the two had the same budget, and whether it was smaller than a full one of either."""
+    if each.gap is None:
+        return ""
+    return less(each.one) or less(each.other) if each.alike else "not with the same budget"
 
 
 def seeds(gap: verdict.Gap) -> str:

@@ -75,7 +75,7 @@ class Pooled:
         return _each(lambda member, key: self.task.first_states(member, batch, key), model, key)
 
     def outputs(self, model: Committee, batch, key):
-        """One member after the other, as `train.evaluate` has it."""
+        """Of one member after the other: a GPU was seen to evaluate stacked models wrongly."""
         arrays, static = eqx.partition(model.models, eqx.is_array)
 
         def one(own):

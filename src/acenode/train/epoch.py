@@ -81,7 +81,8 @@ class Program:
         trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
         judged = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
         validated = (rows.validation, rows.validation_weight)
-        metrics = one_by_one(judged, self.task, data, *validated, trained.key, self.recipe.eval_batch)
+        going = np.flatnonzero(~np.asarray(state.stopped)).tolist()
+        metrics = one_by_one(judged, self.task, data, *validated, trained.key, self.recipe.eval_batch, going)
         if self.task.monitor not in metrics:
             raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(metrics)}.")
         state, record = _keep(self.task, self.recipe, state, trained, metrics, number)

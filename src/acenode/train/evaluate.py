@@ -13,9 +13,12 @@ from ..compiled import compiled
 from ..tasks.task import Task
 
 
-def take(models: PyTree, member) -> PyTree:
+def take(models: PyTree, member: int) -> PyTree:
     """One member of a stacked ensemble."""
     arrays, static = eqx.partition(models, eqx.is_array)
+    count = jax.tree.leaves(arrays)[0].shape[0]
+    if not -count <= member < count:
+        raise IndexError(f"an ensemble of {count} has no member {member}.")
     return eqx.combine(_take(arrays, member), static)
 
 
@@ -41,8 +44,10 @@ def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: i
     return one_by_one(models, task, data, *padded(indices), keys, eval_batch)
 
 
-def one_by_one(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int) -> dict:
-    """Metrics of every member, computed alone, each on rows and with a key of its own.
+def one_by_one(
+    models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int, wanted: Sequence | None = None
+) -> dict[str, np.ndarray]:
+    """Metrics of every member, computed alone, each on rows and with a key of its own; NaN for those not `wanted`.
 
     Alone, because a GPU was seen to evaluate stacked members wrongly: XLA of jax 0.11.2 made of five of them, each on
     its own samples, programs that were right in parts of 320 samples and wrong in parts of 400, or 250 with another
@@ -51,8 +56,12 @@ def one_by_one(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Arr
     data = jax.tree.map(jnp.asarray, data)
     arrays, static = eqx.partition(models, eqx.is_array)
     own = (arrays, rows, weight, keys)
-    each = [_metrics_alone(_take(own, k), static, task, eval_batch, data) for k in range(len(keys))]
-    return {name: np.stack([np.asarray(one[name]) for one in each]) for name in each[0]}
+    wanted = range(len(keys)) if wanted is None else wanted
+    each = {k: _metrics_alone(_take(own, k), static, task, eval_batch, data) for k in wanted}
+    names = next(iter(each.values()))
+    return {
+        name: np.stack([np.asarray(each[k][name]) if k in each else np.nan for k in range(len(keys))]) for name in names
+    }
 
 
 @compiled

@@ -93,6 +93,8 @@ def fit(
 ) -> Fit:
     """Train every member of an ensemble at once and return the best parameters of each.
 
+    Validation is one member after the other.
+
     - `build(key)` makes one model; it is called once a member, mapped over their seeds.
     - `data`: arrays with a leading sample axis, whatever `task` takes as a batch.
     - `splits`: a `Split` (train, validation, test indices), or one a fold; `Member.fold` picks. Test indices
@@ -200,7 +202,8 @@ def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -
 def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
     """What must be equal for one run to go on from another's checkpoint."""
     digest = hashlib.sha256()
-    # More epochs may be asked for later; functions have no name that another process would know them by.
+    # More epochs may be asked for later, unless the schedule hangs on them; functions have no name that another process
+    # would know them by.
     named = recipe.optimiser if isinstance(recipe.optimiser, str) else "adam"
     plain = replace(recipe, epochs=1, schedule=None, optimiser=named)
     digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
@@ -209,7 +212,7 @@ def _fingerprint(recipe: Recipe, members, state, data, folds) -> str:
         with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
             digest.update(np.asarray(probed, np.float32).round(5).tobytes())
     # Neither have the functions that a model may hold; an address would be another in every process.
-    digest.update(re.sub(" at 0x[0-9a-f]+", "", str(jax.tree.structure(state))).encode())
+    digest.update(re.sub(" at 0x[0-9a-f]+", "", str(jax.tree.structure(tuple(state)))).encode())
     for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds])):
         digest.update(f"{leaf.dtype}{leaf.shape}".encode())
         digest.update(np.ascontiguousarray(leaf).tobytes())
