@@ -66,3 +66,14 @@ def test_the_learning_rate_of_double_ou_has_fallen_at_the_end():
     last = 3 * (len(split.train) // recipe.batch_size)
     assert float(recipe.schedule(0)) == 1 and float(recipe.schedule(last)) == pytest.approx(0.01)
     assert float(recipe.schedule(last - 1)) > 0.01
+
+
+@pytest.mark.parametrize("row", [row for row in TRAINED if "variables" in row.name and row.table == "double-ou"])
+def test_variables_know_of_each_other_by_their_attention_alone(row, key):
+    batch = question(2, 10.0)
+    model = eqx.nn.inference_mode(row.build(key))
+    other = eqx.tree_at(lambda q: q.known.values, batch, batch.known.values + jnp.array([0.0, 1.0]))
+    answer = eqx.filter_jit(lambda batch: row.task.outputs(model, batch, key))
+    first, second = (jnp.abs(answer(batch)[0] - answer(other)[0])[..., v].max() for v in (0, 1))
+    assert second > 1e-3
+    assert (first > 1e-6) == ("between" in row.name)

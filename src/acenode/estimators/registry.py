@@ -21,17 +21,15 @@ from ..models import (
     gru_ode_bayes,
 )
 from ..models.ode_rnn import ODERNN
-from ..models.variable_bayes import RowGRUField, variable_bayes
+from ..models.variable_bayes import attention_between_variables, variable_bayes
 from ..ode import (
     AugmentedODE,
     CoEvolvingODE,
     Correlation,
     GRUField,
-    Identity,
     MLPField,
     NeuralODE,
     Pairwise,
-    QueryKey,
     Solver,
     pairwise_field,
 )
@@ -108,9 +106,7 @@ def _gru_ode_attentive(s: Sizes, key):
 
 
 def _rows_attentive(s: Sizes, key):
-    one, two = jax.random.split(key)
-    shape = (s.variables, _channels(s))
-    return CoEvolvingODE(RowGRUField(*shape, key=one), QueryKey(shape, key=two), Pairwise(), Identity(2.0))
+    return attention_between_variables(s.variables, _channels(s), key=key)
 
 
 def _latent(ode: Callable[[Sizes, Array], Any]):

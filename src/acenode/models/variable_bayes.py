@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..ode import CoEvolvingODE, Identity, Pairwise, QueryKey
 from ..ode.fields import mlp
 from .gru_ode_bayes import GRUODEBayes
 
@@ -93,6 +94,13 @@ class RowEmission(eqx.Module):
     @property
     def width(self) -> int:
         return self.net.in_size - self.places.shape[1]  # pyright: ignore[reportOperatorIssue]
+
+
+def attention_between_variables(variables: int, channels: int, *, key: PRNGKeyArray) -> CoEvolvingODE:
+    """The ODE of rows that attend to each other, each mostly to itself at first."""
+    one, two = jax.random.split(key)
+    shape = (variables, channels)
+    return CoEvolvingODE(RowGRUField(*shape, key=one), QueryKey(shape, key=two), Pairwise(), Identity(2.0))
 
 
 def variable_bayes(

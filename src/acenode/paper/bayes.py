@@ -6,10 +6,12 @@ import jax
 from jaxtyping import Array
 
 from ..models import gru_ode_bayes
+from ..models.variable_bayes import RowGRUField, attention_between_variables, variable_bayes
 from ..ode import AugmentedODE, CoEvolvingODE, Correlation, Dense, GRUField, NeuralODE, Pairwise, pairwise_field
 from ..tasks import Headed
 
 EXTRA = 5  # dimensions that an augmented ODE adds
+CHANNELS = 12  # of a variable's row
 SHARP = 10.0  # on the logits, by validation: with 1 the first attention is nearly the mean of all of h
 
 
@@ -32,7 +34,11 @@ def attentive(
     initial: str = "correlation",
     own_leak: bool = False,
 ) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, the leak of f'."""
+    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, the leak of f'.
+
+    By validation a jump keeps the attention: on double OU, sharp with its own leak, one seed, 12 epochs, the NegLL is
+    -1.177 kept and -1.159 renewed.
+    """
 
     def make(key):
         one, two, three = jax.random.split(key, 3)
@@ -41,6 +47,27 @@ def attentive(
         return CoEvolvingODE(f, g, Pairwise(scale), q, renew=renew)
 
     return make
+
+
+def between_variables(variables: int) -> Callable[[Array], CoEvolvingODE]:
+    """Rows of h, one for each variable, that know of each other by their attention alone."""
+    return lambda key: attention_between_variables(variables, CHANNELS, key=key)
+
+
+def variables_apart(variables: int) -> Callable[[Array], NeuralODE]:
+    """The same rows without attention: each variable on its own."""
+    return lambda key: NeuralODE(RowGRUField(variables, CHANNELS, key=key))
+
+
+def row_bayes(ode: Callable[[Array], object], variables: int, step: float, span: float) -> Callable[[Array], Headed]:
+    """Builds GRU-ODE-Bayes with a row of h for each variable."""
+
+    def build(key):
+        one, two = jax.random.split(key)
+        ticks = round(span / step) + 2
+        return Headed(variable_bayes(variables, ode(one), CHANNELS, step=step, count=ticks, key=two), None)
+
+    return build
 
 
 def bayes(

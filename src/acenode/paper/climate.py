@@ -32,7 +32,18 @@ from ..ode.fields import mlp
 from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baseline import Baseline
-from .bayes import EXTRA, SHARP, attentive, augmented, bayes, plain
+from .bayes import (
+    CHANNELS,
+    EXTRA,
+    SHARP,
+    attentive,
+    augmented,
+    bayes,
+    between_variables,
+    plain,
+    row_bayes,
+    variables_apart,
+)
 from .figures import attention_over_time, error_over_time
 from .grids import CLIMATE_GRID
 from .row import Figure, Prepared, Row
@@ -44,6 +55,7 @@ PROTOCOL = "USHCN Maine, five folds by station"
 
 
 _bayes = ft.partial(bayes, variables=VARIABLES, size=SIZE, step=STEP, span=SPAN)
+_rows = ft.partial(row_bayes, variables=VARIABLES, step=STEP, span=SPAN)
 
 
 def filtered(cell: Callable) -> Callable[[Array], Headed]:
@@ -112,6 +124,7 @@ def recipe(epochs: int) -> Recipe:
     return Recipe(epochs=epochs, batch_size=50, schedule=_slower, clip=10.0, eval_batch=64, reference=128)
 
 
+BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS}
 MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
     "Neural-ODE-VAE": (latent(False), False, 0.01, {"definition": "ours"}),
     "Neural-ODE-VAE-Mask": (latent(True), False, 0.01, {"definition": "ours"}),
@@ -135,6 +148,8 @@ MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
         1.0,
         {"jump": "attention kept", "leak": "of the state itself", "scale": SHARP},
     ),
+    "GRU-ODE-Bayes, variables apart": (_rows(variables_apart(VARIABLES)), True, 1.0, BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": (_rows(between_variables(VARIABLES)), True, 1.0, BY_ROWS),
     "FC-ACE-GRU-ODE-Bayes": (_bayes(attentive(SIZE, initial="dense")), True, 1.0, {"jump": "attention kept"}),
 }
 

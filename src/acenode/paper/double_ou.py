@@ -15,7 +15,18 @@ from ..series import Question, forecast
 from ..tasks import Forecast
 from ..train import Recipe
 from .baseline import Baseline
-from .bayes import EXTRA, SHARP, attentive, augmented, bayes, plain
+from .bayes import (
+    CHANNELS,
+    EXTRA,
+    SHARP,
+    attentive,
+    augmented,
+    bayes,
+    between_variables,
+    plain,
+    row_bayes,
+    variables_apart,
+)
 from .row import Prepared, Row, checksum
 
 SIZE, STEP, SPAN = 25, 0.05, 10.0
@@ -23,7 +34,9 @@ SAMPLES, BATCH = 10_000, 100
 PARTS = (0.7, 0.15, 0.15)
 
 
-_bayes = ft.partial(bayes, variables=2, size=SIZE, step=STEP, span=SPAN)
+VARIABLES = 2
+_bayes = ft.partial(bayes, variables=VARIABLES, size=SIZE, step=STEP, span=SPAN)
+_rows = ft.partial(row_bayes, variables=VARIABLES, step=STEP, span=SPAN)
 
 
 @ft.cache
@@ -57,6 +70,7 @@ def recipe(epochs: int) -> Recipe:
 
 
 OWN_LEAK: dict[str, object] = {"jump": "attention kept", "leak": "of the state itself"}
+BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS}
 MODELS: dict[str, tuple[Callable, dict[str, object]]] = {
     "GRU-ODE-Bayes": (_bayes(plain(SIZE)), {}),
     "Augmented-GRU-ODE-Bayes": (_bayes(augmented(SIZE), extra=EXTRA), {}),
@@ -66,6 +80,8 @@ MODELS: dict[str, tuple[Callable, dict[str, object]]] = {
         _bayes(attentive(SIZE, own_leak=True, scale=SHARP)),
         {**OWN_LEAK, "scale": SHARP},
     ),
+    "GRU-ODE-Bayes, variables apart": (_rows(variables_apart(VARIABLES)), BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": (_rows(between_variables(VARIABLES)), BY_ROWS),
 }
 
 
