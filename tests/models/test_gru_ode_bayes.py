@@ -24,9 +24,10 @@ def model(ode=None, extra=0, **options) -> GRUODEBayes:
     )
 
 
-def attentive(**options) -> CoEvolvingODE:
+def attentive(own_leak=False, scale=1.0, **options) -> CoEvolvingODE:
     one, two = jax.random.split(ONE)
-    return CoEvolvingODE(GRUField(SIZE, key=one), GRULinear(SIZE, key=two), Pairwise(), Correlation(SIZE), **options)
+    f, g = GRUField(SIZE, own_leak, key=one), GRULinear(SIZE, key=two)
+    return CoEvolvingODE(f, g, Pairwise(scale), Correlation(SIZE), **options)
 
 
 def data(seed: int = 0) -> Series:
@@ -64,9 +65,23 @@ def emit(m, h):
     return np.split(both, 2)
 
 
-def slope(f, h):
+def gated(f, h, own):
     r, z = sigmoid(linear(f.reset, h)), sigmoid(linear(f.update, h))
-    return (1 - z) * (np.tanh(linear(f.candidate, r * h)) - h)
+    return (1 - z) * (np.tanh(linear(f.candidate, r * h)) - own)
+
+
+def slope(ode, h, a):
+    """Of h, and of the attention where there is one."""
+    if a is None:
+        return gated(ode.f, h, h), None
+    weights = np.exp(ode.attention.scale * a)
+    attended = weights @ h / weights.sum(axis=1)
+    dh = gated(ode.f, attended, h if ode.f.sees_state else attended)
+    return dh, linear(ode.g.linear, gated(ode.g.cell, attended, attended)).reshape(a.shape)
+
+
+def first_attention(ode, h):
+    return np.asarray(ode.initial(jnp.asarray(h[None])))[0] if isinstance(ode, CoEvolvingODE) else None
 
 
 def gru(cell, x, h):
@@ -92,6 +107,8 @@ def loop(m, s, queries):
     """States at the queries before any jump there, and the penalty, for one series; Euler steps by hand."""
     first, second = m.first.layers
     h = np.tanh(linear(second, np.maximum(np.asarray(first.bias), 0)))
+    h = np.append(h, np.zeros(getattr(m.ode, "extra", 0)))
+    a = first_attention(m.ode, h)
     rows = [(float(t), x, o) for t, x, o in zip(s.times, s.values, s.observed, strict=True) if o.any()]
     moments = sorted({0.0, *(t for t, *_ in rows), *map(float, queries)})
     found, now, penalty, seen_values = {}, 0.0, 0.0, 0
@@ -99,12 +116,14 @@ def loop(m, s, queries):
         gap = moment - now
         steps = int(np.ceil(gap / STEP - 1e-3)) if gap > 0 else 0
         for _ in range(steps):
-            h = h + gap / steps * slope(m.ode.f, h)
+            dh, da = slope(m.ode, h, a)
+            h, a = h + gap / steps * dh, a if a is None else a + gap / steps * da
         now = moment
         found[moment] = h
         for t, x, o in rows:
             if t == moment:
                 h = jump(m, h, x, o)
+                a = first_attention(m.ode, h) if getattr(m.ode, "renew", False) else a
                 mean, log_variance = emit(m, h)
                 kl = np.log(0.01) - log_variance / 2 + (np.exp(log_variance) + (mean - x) ** 2) / (2 * 0.01**2) - 0.5
                 penalty += kl[o].sum()
@@ -112,8 +131,18 @@ def loop(m, s, queries):
     return np.stack([found[float(q)] for q in queries]), m.mixing * penalty / seen_values
 
 
-def test_against_a_loop_in_numpy():
-    m, s = eqx.nn.inference_mode(model()), data()
+ODES = {
+    "plain": lambda: (NeuralODE(GRUField(SIZE, key=ONE)), 0),
+    "augmented": lambda: (AugmentedODE(GRUField(SIZE + 2, key=ONE), 2), 2),
+    "attentive": lambda: (attentive(), 0),
+    "own leak, sharp": lambda: (attentive(own_leak=True, scale=10.0), 0),
+    "renewed": lambda: (attentive(renew=True), 0),
+}
+
+
+@pytest.mark.parametrize("name", ODES)
+def test_against_a_loop_in_numpy(name):
+    m, s = eqx.nn.inference_mode(model(*ODES[name]())), data()
     queries = QUERIES.astype(np.float32)
     trace = ask(m, s, queries)
     for k in range(3):
@@ -139,13 +168,6 @@ def test_parameter_count(variables, size, prepared):
 
 
 # --- what may be seen -----------------------------------------------------------------------------------------
-
-ODES = {
-    "plain": lambda: (NeuralODE(GRUField(SIZE, key=ONE)), 0),
-    "augmented": lambda: (AugmentedODE(GRUField(SIZE + 2, key=ONE), 2), 2),
-    "attentive": lambda: (attentive(), 0),
-    "renewed": lambda: (attentive(renew=True), 0),
-}
 
 
 @pytest.mark.parametrize("name", ODES)
