@@ -28,6 +28,12 @@ def in_full_precision(function: Function) -> Function:
     return in_full  # type: ignore[return-value]
 
 
+def compiled_quickly(function: Function) -> Function:
+    """`compiled` for what runs once, such as drawing first weights: on a CPU the compiler does not optimise it."""
+    options = {"compiler_options": {"xla_backend_optimization_level": 0}} if jax.default_backend() == "cpu" else {}
+    return eqx.filter_jit(in_full_precision(function), **options)  # type: ignore[return-value]
+
+
 def compiled(function: Function) -> Function:
     """`equinox.filter_jit` of it, in full precision."""
     return eqx.filter_jit(in_full_precision(function))  # type: ignore[return-value]

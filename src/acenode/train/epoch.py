@@ -10,7 +10,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..compiled import compiled
+from ..compiled import compiled, compiled_quickly
 from ..tasks.task import Task
 from .evaluate import one_by_one, take_rows
 from .groups import belongs, remember, remembers
@@ -58,8 +58,9 @@ class Program:
         self.steps = train_rows // self.batch
 
     def start(self, seeds, rows: Rows, data) -> tuple[State, PyTree]:
-        def one(seed, rows):
-            model = _strong(self.build(jax.random.key(seed)))
+        models = compiled_quickly(eqx.filter_vmap(lambda seed: _strong(self.build(jax.random.key(seed)))))(seeds)
+
+        def one(model, seed, rows):
             model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
             optimisers = start(self.recipe, model)
             # With a type of its own: a weak one would change after the first epoch and compile everything twice.
@@ -68,7 +69,8 @@ class Program:
             averaged = model if self.recipe.average else None
             return State(model, optimisers, averaged, model, worst, zero - 1, zero, jnp.asarray(False))
 
-        state = compiled(eqx.filter_vmap(one))(seeds, rows)
+        begin = compiled if remembers(models) else compiled_quickly
+        state = begin(eqx.filter_vmap(one))(models, seeds, rows)
         arrays, static = eqx.partition(state, eqx.is_array)
         return arrays, static.model
 
