@@ -3,10 +3,11 @@
 import math
 
 import pytest
+from runs import accuracies
 
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
-from acenode.report import verdict
+from acenode.report import compared, verdict, words
 from acenode.report.verdict import Gap
 
 T2 = 4.302652729696142  # Student's t, 97.5 %, two degrees of freedom
@@ -76,3 +77,19 @@ def test_whether_it_helps(low, high, metric, claimed, effect):
 def test_the_tasks_know_the_same_directions():
     tasks = [row.task for rows in TABLES.values() for row in rows if isinstance(row, Row)]
     assert {(t.monitor in verdict.HIGHER_IS_BETTER, t.better) for t in tasks} <= {(True, "higher"), (False, "lower")}
+
+
+@pytest.mark.parametrize(
+    "ours, said",
+    [
+        ((0.80, 0.84, 0.86), "the interval holds zero, not the paper's loss"),  # of 0.277 (FC-ACE-Latent-ODE)
+        ((0.20, 0.90, 0.95), "the interval holds zero and the paper's loss"),
+    ],
+)
+def test_a_published_loss_is_called_one(ours, said):
+    lines = compared.tables(
+        accuracies("activity", "FC-ACE-Latent-ODE", *ours)
+        + accuracies("activity", "Latent-ODE (ODE Enc.)", 0.83, 0.84, 0.84)
+    )["activity"]
+    (pair,) = (p for p in compared.pairs("activity", lines) if p.one.row == "FC-ACE-Latent-ODE")
+    assert words.reason(pair) == said

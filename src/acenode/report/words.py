@@ -121,8 +121,16 @@ def reason(each: Pair) -> str:
     if each.effect == "does not help":
         return "no difference seen, and a gain as large as the paper's is ruled out"
     if each.effect == "cannot tell":
-        return "the interval holds zero" + (" and the paper's gain" if each.claimed is not None else "")
+        return f"the interval holds zero{_and_the_papers(each.claimed, gap, each.one.metric)}"
     return ""
+
+
+def _and_the_papers(claimed: float | None, gap: verdict.Gap, metric: str) -> str:
+    """Whether the interval holds the paper's difference too, which may be a loss."""
+    if claimed is None or gap.low is None or gap.high is None:
+        return ""
+    theirs = verdict.gain(claimed, metric)
+    return f"{' and' if gap.low <= theirs <= gap.high else ', not'} the paper's {'gain' if claimed > 0 else 'loss'}"
 
 
 def fairness(each: Pair) -> str:
