@@ -83,9 +83,11 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     np.testing.assert_allclose(mean, done[0].metrics["mse_per_value"], rtol=1e-4)
     assert reproduce(*args, epochs=2, progress=Quiet()) == []
     assert asked == [[0, 1]]  # nothing is loaded where nothing is missing
+    (longer,) = reproduce(args[0], [0], *args[2:], epochs=3, progress=Quiet())  # nor is a shorter run done
+    assert longer.epochs == 3 and reproduce(*args, epochs=2, progress=Quiet()) == []
     other = replace(args[0], config={"scaling": "another"})
     (again,) = reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())  # what was made otherwise is not done
-    assert again.config["scaling"] == "another" and again.epochs == 1
+    assert again.config["scaling"] == "another"
 
 
 def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tmp_path):
@@ -106,6 +108,11 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     best = np.mean([r.validation["validation_mse"] for r in done])
     np.testing.assert_allclose(tried[1]["validation"], best, rtol=1e-3)
     assert tried[1]["validation"] < tried[0]["validation"]
+    again = row(prepared, []), [0, 1], tmp_path, tmp_path
+    assert reproduce(*again, **asked, epochs=8, progress=Quiet()) == []
+    assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
+    (other,) = reproduce(again[0], [0], *again[2:], learning_rates=[1e-3], epochs=1, progress=Quiet())
+    assert other.config["learning_rate"] == 1e-3
 
 
 def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):

@@ -39,23 +39,27 @@ def reproduce(
 ) -> None:
     """Train rows of a table of the paper, seeds as one ensemble; goes on from where it was stopped."""
     from ..datasets.files import DataCorrupted, DataNotFound
-    from ..paper.baseline import Baseline
-    from ..paper.reproduce import reproduce as run_row, summary
+    from ..paper.reproduce import reproduce as run_row
     from ..paper.results import BrokenResult
-    from ..paper.tables import TABLES
+    from ..paper.row import Row
+    from ..paper.tables import names, rows_of
     from ..paper.together import together
     from ..train import CheckpointMismatch
 
-    if table not in TABLES:
-        fail(f"no table {table!r}. There are: {', '.join(TABLES)}.")
+    if table not in names():
+        fail(f"no table {table!r}. There are: {', '.join(names())}.")
     if grid and (learning_rate or penalty):
         fail("--grid chooses the learning rate and lambda itself. Leave out --learning-rate and --penalty, or --grid.")
     if any(rate <= 0 for rate in learning_rate or ()) or any(value < 0 for value in penalty or ()):
         fail("--learning-rate has to be above 0, and --penalty not below.")
-    known = {row.name: row for row in TABLES[table]}
+    known = rows_of(table)
     unknown = [name for name in rows or () if name not in known]
     if unknown:
         fail(f"table {table} has no row {unknown[0]!r}. Its rows: {'; '.join(known)}.")
+    chosen = [known[name] for name in rows or known]
+    without = [row.name for row in chosen if isinstance(row, Row) and not row.grid]
+    if grid and without:
+        fail(f"--grid: the paper has none for {without[0]!r}. Give --learning-rate and --penalty, several of each.")
     budget = {"epochs": epochs, "learning_rates": learning_rate or (), "penalties": penalty or (), "grid": grid}
     seeded = range(seeds or (2 if quick else 5))
 
@@ -63,8 +67,15 @@ def reproduce(
         return run_row(row, seeded, results, runs, **budget, quick=quick, data_dir=data_dir, progress=progress)
 
     try:
-        for row, done in together([known[name] for name in rows or known], run, jobs, lambda row: row.name):
-            metric = "mse" if isinstance(row, Baseline) else row.task.monitor
-            typer.echo(f"{row.name}: {summary(done, metric) if done else f'done before, see {results / table}'}")
+        for row, done in together(chosen, run, jobs, lambda row: row.name):
+            typer.echo(f"{row.name}: {_told(row, done, quick) if done else f'done before, see {results / row.table}'}")
     except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
         fail(str(error))
+
+
+def _told(row, done, quick: bool) -> str:
+    from ..paper.baseline import Baseline
+    from ..paper.reproduce import summary
+
+    scores = summary(done, "mse" if isinstance(row, Baseline) else row.task.monitor)
+    return f"{scores}, a quick run of {done[0].epochs} epochs" if quick and done[0].epochs else scores

@@ -41,7 +41,10 @@ def tables(
     console = Console(width=max(Console().width, 132))  # a terminal scrolls; words cut short are lost
 
     def number(mean: float | None, sd: float | None) -> str:
-        return "" if mean is None else f"{mean:.4f}" + (f" ± {sd:.4f}" if sd is not None else "")
+        if mean is None:
+            return ""
+        places = 4 if abs(mean) >= 0.01 else 6
+        return f"{mean:.{places}f}" + (f" ± {sd:.{places}f}" if sd is not None else "")
 
     def cells(line: Line) -> list[str]:
         budget = "not run" if line.mean is None else f"{line.seeds} x {line.epochs}" + (", quick" if line.quick else "")
@@ -52,7 +55,8 @@ def tables(
     for name in dict.fromkeys(line.table for line in chosen):
         grid = Table(title=name, title_justify="left", box=SIMPLE)
         for heading in ("row", "metric", "published", "ours", "seeds x epochs", "parameters", "protocol"):
-            grid.add_column(heading, justify="left" if heading in ("row", "metric", "protocol") else "right")
+            side = "left" if heading in ("row", "metric", "protocol") else "right"
+            grid.add_column(heading, justify=side, overflow="fold")
         for line in chosen:
             if line.table == name:
                 grid.add_row(*cells(line))

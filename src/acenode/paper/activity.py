@@ -15,6 +15,7 @@ from ..datasets import activity
 from ..datasets.activity import CLASSES
 from ..tasks import Headed, LabelPoints, PointLabels
 from ..train import Recipe
+from .figures import attention_figure
 from .grids import SERIES_GRID
 from .latent import POISSON, Kind, Sizes, kinds
 from .physionet import decay, mean_of
@@ -76,6 +77,7 @@ def row(name: str, kind: Kind) -> Row:
         protocol="split by sequence",
         config=dict(kind.config),
         grid=SERIES_GRID,
+        figures=attention_figure(name, until=1.0),
     )
 
 

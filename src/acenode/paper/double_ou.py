@@ -27,6 +27,7 @@ from .bayes import (
     row_bayes,
     variables_apart,
 )
+from .figures import attention_figure
 from .row import Prepared, Row, checksum
 
 SIZE, STEP, SPAN = 25, 0.05, 10.0
@@ -98,6 +99,7 @@ def row(name: str) -> Row:
         learning_rate=3e-2,
         penalty=1e-2,
         config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
+        figures=attention_figure(name, until=SPAN),
     )
 
 

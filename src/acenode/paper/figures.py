@@ -1,5 +1,6 @@
 """What a result file keeps for pictures: the error over time, and the attention over time."""
 
+import functools as ft
 from typing import Any
 
 import jax
@@ -10,19 +11,31 @@ from ..compiled import compiled
 from ..series import Question
 from ..tasks import Headed, Task
 from ..tasks.metrics import error_by_time
+from .row import Figure
 
 _PART = 200  # samples at a time
 
 
 def error_over_time(
-    model: Headed, task: Task, data: Question, test, *, bins: int = 12, unit: float = 1.0, unit_name: str = ""
+    model: Headed,
+    task: Task,
+    data: Question,
+    test,
+    *,
+    bins: int = 12,
+    between: tuple[float, float] | None = None,
+    unit: float = 1.0,
+    unit_name: str = "",
 ) -> dict:
-    """The squared error of the scored test values, in equal bins of the time asked about (times `unit`)."""
+    """The squared error of the scored test values, in equal bins of the time asked about (times `unit`).
+
+    `between` two times, so that runs with other test samples have the same bins.
+    """
     asked = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)], data)
     mean = np.concatenate([_mean(task, model, _rows(asked, part)) for part in _parts(len(asked))])
     error = np.square(np.asarray(asked.values) - mean)
     scored, times = np.asarray(asked.scored), np.asarray(asked.times) * unit
-    edges, mse, count = error_by_time(times, error, scored, bins)
+    edges, mse, count = error_by_time(times, error, scored, bins, between)
     kept = count > 0
     middles = 0.5 * (edges[1:] + edges[:-1])
     return {
@@ -49,6 +62,12 @@ def attention_over_time(
         "matrices": rounded(weights.mean(axis=(0, 1)), 4),
         "entropy": rounded(entropy.mean(axis=(0, 1, 3))),
     }
+
+
+def attention_figure(name: str, until: float, unit: float = 1.0) -> dict[str, Figure]:
+    """For the figures of a row of this name: its attention over time, if it has one that evolves for each sample."""
+    attends = name.startswith(("ACE", "FC-ACE"))
+    return {"attention": ft.partial(attention_over_time, until=until, unit=unit)} if attends else {}
 
 
 @compiled

@@ -178,7 +178,8 @@ def _poisson(sizes: Sizes) -> Kind:
         rest = (both, sizes.variables, sizes.width, SOLVER, sizes.samples)
         return LatentPoisson(_ode_encoder(sizes, one), to_latent, f, *rest, key=four)
 
-    return Kind(build, sizes.latent, both, False, _gates(sizes))
+    events = {"events": "after the first row, of all variables"}
+    return Kind(build, sizes.latent, both, False, {**_gates(sizes), **events})
 
 
 def _recurrent(sizes: Sizes, cell: Callable, including: bool, imputes: bool = False) -> Kind:

@@ -34,10 +34,10 @@ from ..tasks import (
 from ..tasks.label import ReadFrom
 from ..train import Recipe
 from .baseline import Baseline
-from .figures import attention_over_time, error_over_time
+from .figures import attention_figure, error_over_time
 from .grids import SERIES_GRID
 from .latent import Kind, Sizes, kinds, odes
-from .row import Figure, Prepared, Row, checksum
+from .row import Prepared, Row, checksum
 from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
@@ -224,7 +224,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
             **kind.config,
         },
         grid=SERIES_GRID,
-        figures=_attention_figure(name, until=1.0),
+        figures=attention_figure(name, until=1.0, unit=HOURS),
     )
 
 
@@ -271,14 +271,9 @@ def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
         grid=SERIES_GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
-            **_attention_figure(name, until=1.0),
+            **attention_figure(name, until=1.0, unit=HOURS),
         },
     )
-
-
-def _attention_figure(name: str, until: float) -> dict[str, Figure]:
-    attends = name.startswith(("ACE", "FC-ACE"))
-    return {"attention": partial(attention_over_time, until=until, unit=HOURS)} if attends else {}
 
 
 def _baseline(name: str, asked: str, predict: Callable) -> Baseline:

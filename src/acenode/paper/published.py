@@ -102,7 +102,7 @@ def _line(table: str, row: str, metric: str, own: Sequence[Result], p: Published
         float(values.mean()) if len(own) else None,
         float(values.std(ddof=1)) if len(own) > 1 and np.isfinite(values).all() else None,
         len(own),
-        max(r.epochs for r in own) if own else None,
+        min(r.epochs for r in own) if own else None,
         own[0].protocol if own else None,
         own[0].parameters if own else None,
         any(r.config.get("quick") for r in own),

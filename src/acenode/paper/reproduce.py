@@ -1,4 +1,4 @@
-"""Train and judge one row of a table: seeds as one ensemble, resumable, the test data looked at once."""
+"""Train and judge one row of a table: seeds as one ensemble, resumable; test data choose nothing."""
 
 import functools as ft
 import math
@@ -37,24 +37,29 @@ def reproduce(
     data_dir=None,
     progress: Progress | None = None,
 ) -> list[results.Result]:
-    """Fill in what is missing of a row: train the seeds that have no result file of its settings, and write theirs.
+    """Fill in what is missing of a row: train the seeds that have no such result file yet, and write theirs.
 
     `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
     `learning_rates` and `penalties` stand in for those of the row; `grid` takes the paper's of both. Of several
     settings, all trained at once, the one with the best mean validation score is kept. `quick` takes a tenth of the
     epochs and marks its results.
+
+    A result is done if it was made with the settings the row has now, at least as many epochs, and the rates that were
+    asked for, if any were.
     """
     if isinstance(row, Baseline):
         return _judge_baseline(row, seeds, folder, data_dir)
-    missing = [s for s in seeds if not _done(row, results.path_of(folder, row.table, row.name, s, quick))]
+    recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
+    given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
+    settings = _grid(row) if grid else given
+    asked = settings if grid or learning_rates or penalties else None
+    files = {seed: results.path_of(folder, row.table, row.name, seed, quick) for seed in seeds}
+    missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, asked, path)]
     if not missing:
         return []
-    recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
     with _loading:
         prepared = row.data(data_dir, missing)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
-    given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
-    settings = _grid(row) if grid else given
     members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
     outcome = fit(
         ft.partial(row.build, **prepared.given),
@@ -106,12 +111,16 @@ def reproduce(
     return written
 
 
-def _done(row: Row, path: Path) -> bool:
-    """Whether there is a result, made with the settings that the row has now."""
+def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, path: Path) -> bool:
+    """Whether there is a result, made with the settings that the row has now and with what is asked for."""
     if not path.exists():
         return False
-    made_with = results.read(path).config
-    return all(made_with.get(name) == value for name, value in row.config.items())
+    made: Mapping[str, Any] = results.read(path).config
+    if made.get("epochs", 0) < epochs or any(made.get(name) != value for name, value in row.config.items()):
+        return False
+    own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
+    tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}
+    return asked is None or tried == set(asked)
 
 
 def _grid(row: Row) -> Sequence[tuple[float, float]]:
@@ -188,5 +197,5 @@ def _plain(recipe: Recipe, samples: int) -> dict[str, object]:
 
 def summary(rows: Sequence[results.Result], metric: str) -> str:
     values = np.array([r.metrics[metric] for r in rows])
-    spread = f" +- {values.std(ddof=1):.4f}" if len(values) > 1 and np.isfinite(values).all() else ""
-    return f"{metric} {values.mean():.4f}{spread} over {len(values)} seeds"
+    spread = f" +- {values.std(ddof=1):.2g}" if len(values) > 1 and np.isfinite(values).all() else ""
+    return f"{metric} {values.mean():.4g}{spread} over {len(values)} seeds"

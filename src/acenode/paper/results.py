@@ -18,7 +18,7 @@ class BrokenResult(ValueError):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. `metrics` are on test data, looked at once; `validation` chose the epoch.
+    """A finished run. `metrics` are on test data, which chose nothing; `validation` chose the epoch.
 
     `figures` holds what pictures of the run are drawn from, by kind:
 

@@ -2,6 +2,7 @@
 
 from . import activity, climate, double_ou, images, physionet
 from .baseline import Baseline
+from .published import published
 from .row import Row
 
 TABLES: dict[str, tuple[Row | Baseline, ...]] = {
@@ -11,3 +12,16 @@ TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     "activity": activity.ROWS,
     "double-ou": double_ou.ROWS,
 }
+
+
+def names() -> list[str]:
+    """Of all tables, those included whose numbers come from the rows of others."""
+    return list(dict.fromkeys([*TABLES, *(p.table for p in published())]))
+
+
+def rows_of(table: str) -> dict[str, Row | Baseline]:
+    """The rows by their names in this table: its own, or those of other tables that its numbers come from."""
+    if table in TABLES:
+        return {row.name: row for row in TABLES[table]}
+    ours = {(row.table, row.name): row for rows in TABLES.values() for row in rows}
+    return {p.row: ours[p.ours_table, p.ours_row] for p in published() if p.table == table}

@@ -102,8 +102,8 @@ class Compared:
 
     @property
     def epochs(self) -> int:
-        """Epochs that were planned: training may stop earlier by itself."""
-        return max(int(str(r.config.get("epochs", r.epochs))) for r in self.runs)
+        """Epochs that were planned, for the seed with the fewest: training may stop earlier by itself."""
+        return min(int(str(r.config.get("epochs", r.epochs))) for r in self.runs)
 
     @property
     def in_paper(self) -> bool:

@@ -27,8 +27,8 @@ TITLES = {
     "attention-type": ("Kind of attention", "Ablation: the first attention from a dense layer, fixed, or evolving."),
 }
 READING = (
-    "Ours: mean ± standard deviation over seeds, on test data that were looked at once; validation data chose the "
-    "epoch. Published: as the paper prints it.",
+    "Ours: mean ± standard deviation over seeds, on test data. Those chose nothing: validation data chose the epoch "
+    "and, where there was a choice, the settings. Published: as the paper prints it.",
     "Difference: ours minus published, and in brackets the interval that holds it with 95 % confidence, by Student's t "
     "over our seeds. The published number is taken as exact. With one seed there is no interval.",
     "Rows against each other: where both have the same seeds (the same split, or the same fold), the differences are "
@@ -193,9 +193,17 @@ def _runs(line: Compared) -> page.Details:
         *([weights + (f" (published: {p.parameters})" if p and p.parameters else ""), seconds] if line.trained else []),
         f"protocol: {words.listed(protocols)}",
     ]
-    columns = ["Run", words.metric(line.metric), "Best epoch", "Seconds", "File"]
+    others = list(dict.fromkeys(name for r in runs for name in r.metrics if name != line.metric))
+    columns = ["Run", *map(words.metric, (line.metric, *others)), "Best epoch", "Seconds", "File"]
     rows = [
-        [f"seed {r.seed}", words.number(value, words.places(line)), str(r.best_epoch), f"{r.seconds:,.0f}", _link(r)]
+        [
+            f"seed {r.seed}",
+            words.number(value, words.places(line)),
+            *(f"{r.metrics[name]:.4g}" if name in r.metrics else "" for name in others),
+            str(r.best_epoch),
+            f"{r.seconds:,.0f}",
+            _link(r),
+        ]
         for r, value in zip(runs, line.values, strict=True)
     ]
     settings = dict.fromkeys(words.settings(r.config) for r in runs)

@@ -84,14 +84,11 @@ def error_over_time(runs: Runs, xlabel: str):
             if not seeds:
                 continue
             look = _looks(k)
-            times = sorted({t for each in seeds for t in each["time"]})
-            found = [
-                [m for each in seeds for x, m in zip(each["time"], each["mse"], strict=True) if x == t] for t in times
-            ]
-            low, high, mean = ([reduce(errors) for errors in found] for reduce in (min, max, np.mean))
+            times, errors = _in_common_bins(seeds)
+            low, high, mean = (reduce(errors, axis=0) for reduce in (np.nanmin, np.nanmax, np.nanmean))
             axis.fill_between(times, low, high, color=look["color"], alpha=0.16, lw=0)
             axis.plot(times, mean, "o", ms=3, lw=1.5, label=row, **look)
-            highest.append(max(mean, default=0.0))
+            highest.append(float(max(mean, default=0.0)))
         # A row that runs away leaves the picture, and does not press the others flat.
         top = min(1.05 * max(highest, default=0.0), 3 * float(np.median(highest or [0.0])))
         axis.set_ylim(0, top or None)
@@ -99,6 +96,31 @@ def error_over_time(runs: Runs, xlabel: str):
         axis.set_ylabel("squared error")
         _legend(figure)
         return figure
+
+
+def _in_common_bins(seeds: Sequence[Mapping[str, Any]], bins: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """The times of some bins, and the errors of each seed there, NaN where it has none.
+
+    Seeds with bins of their own are put into common ones; the last holds the few values that come late.
+    """
+    times, counts = (np.concatenate([np.asarray(each[name], float) for each in seeds]) for name in ("time", "values"))
+    middles = np.unique(times)
+    if len(middles) <= bins:
+        place = [np.searchsorted(middles, each["time"]) for each in seeds]
+    else:
+        order = np.argsort(times)
+        most = times[order][np.searchsorted(np.cumsum(counts[order]), 0.95 * counts.sum())]
+        edges = np.linspace(times.min(), most, bins)[1:]
+        place = [np.searchsorted(edges, each["time"], side="right") for each in seeds]
+        weights = np.bincount(np.concatenate(place), counts, bins)
+        middles = np.bincount(np.concatenate(place), counts * times, bins) / np.maximum(weights, 1)
+    made = np.full((len(seeds), len(middles)), np.nan)
+    for row, each, at in zip(made, seeds, place, strict=True):
+        total = np.bincount(at, np.multiply(each["values"], each["mse"]), len(middles))
+        count = np.bincount(at, each["values"], len(middles))
+        row[count > 0] = (total / np.maximum(count, 1))[count > 0]
+    known = np.isfinite(made).any(axis=0)
+    return middles[known], made[:, known]
 
 
 def ablation(points: Sequence[tuple[str, float | None, Sequence[float]]], ylabel: str):

@@ -32,9 +32,9 @@ def summary(results: Sequence[Result]) -> str:
     run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
     missing = [TITLES.get(table, (table,))[0] for table in compared if table not in run]
     lead = (
-        f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data looked at once; "
-        "in brackets is the interval that holds a difference with 95 % confidence. `acenode report` makes a page of "
-        "all of it, with figures, and every number with its files."
+        f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data, which chose "
+        "nothing; in brackets is the interval that holds a difference with 95 % confidence. `acenode report` makes a "
+        "page of all of it, with figures, and every number with its files."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
@@ -73,7 +73,7 @@ def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
     protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
     said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
     apart = [*disagreements(lines), *optima(lines), *choices(lines), *budgets(lines)]
-    if any(line.gap and not line.short for line in lines):
+    if any(line.gap for line in lines):
         apart += [each for each in EXPLANATIONS.get(table, ()) if each not in told]
         told.update(apart)
     return said + apart

@@ -29,7 +29,8 @@ def negative_elbo(
 
     R_k is the log likelihood under N(decoded, noise^2), by `mean_by_variable`, mean over the records; c is 0 for
     `kl_from` epochs, then 1 - 0.99^n. A head that has `events` (log intensity and its integral so far) adds the log
-    likelihood of the times of the observations, weighted by `event_weight`.
+    likelihood of the times of the observations, weighted by `event_weight`: of all rows asked for but the first, from
+    which on the intensity is integrated. Variables that are not observed count too: nothing came of their intensity.
     """
     solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
     error = jnp.square((question.values - decoded(head, trace)) / noise)
@@ -38,9 +39,8 @@ def negative_elbo(
     bound = jax.nn.logsumexp(_mean_solved(fit, solved) - c * jnp.mean(trace.penalty))
     if hasattr(head, "events"):
         log_rate, integral = jax.vmap(jax.vmap(jax.vmap(head.events)))(trace.states)
-        at_points = jnp.sum(jnp.where(question.observed, log_rate, 0.0), axis=2)
-        seen = jnp.any(question.observed, axis=1)
-        told = jnp.where(seen, at_points - integral[:, :, -1], 0.0)
+        at_points = jnp.sum(jnp.where(question.observed, log_rate, 0.0)[:, :, 1:], axis=2)
+        told = at_points - (integral[:, :, -1] - integral[:, :, 0])
         bound = bound + event_weight * jnp.mean(_mean_solved(told.mean(axis=-1), solved))
     return -bound
 

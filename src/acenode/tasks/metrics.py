@@ -6,14 +6,20 @@ from jaxtyping import Array, Float
 
 
 def error_by_time(
-    times: np.ndarray, error: np.ndarray, scored: np.ndarray, bins: int
+    times: np.ndarray,
+    error: np.ndarray,
+    scored: np.ndarray,
+    bins: int,
+    between: tuple[float, float] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mean of the scored errors (batch, queries, variables) in equal bins of their times (batch, queries).
 
-    Edges, means (0 in an empty bin) and numbers of values.
+    Edges, means (0 in an empty bin) and numbers of values. The bins lie `between` two times, or the first and the last
+    that are scored; what is outside counts in the bin at that end.
     """
     at = np.broadcast_to(times[..., None], error.shape)[scored]
-    edges = np.linspace(at.min(), max(at.max(), at.min() + 1e-6), bins + 1)
+    low, high = between or (at.min(), max(at.max(), at.min() + 1e-6))
+    edges = np.linspace(low, high, bins + 1)
     place = np.clip(np.searchsorted(edges, at, side="right") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)
     total = np.bincount(place, weights=error[scored], minlength=bins)
