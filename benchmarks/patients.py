@@ -3,8 +3,8 @@ models at once.
 
 Batches of 50 records of up to 203 rows (75 in the mean) and 41 variables, three samples of z(0), ODE encoder, mortality
 label: the published setting. An iteration of ACE is both steps of Algorithm 1. Measured in `fit`, over whole epochs of
-57 iterations and 320 records to validate, which is part of the time, after a first epoch that compiles. (In the runs
-under `results` the solvers take as many steps in the last epoch as in the first.)
+57 iterations and 320 records to validate, which is part of the time, after a first epoch that compiles. (In the
+mortality runs under `results` the generative ODE takes as many evaluations in the last epoch as in the first.)
 """
 
 import statistics

@@ -15,6 +15,7 @@ from acenode.paper import image_analysis as analysis
 from acenode.paper.images import SETTINGS, classifier
 from acenode.tasks import LabelImages, Pictures
 from acenode.train import CheckpointMismatch, Member, Recipe, fit, take
+from acenode.train.fit import load_best
 
 WIDTH = 4
 STEPS = Solver("euler", step=0.5)
@@ -131,23 +132,23 @@ def test_a_missing_scikit_learn_names_the_extra(monkeypatch, blobs):
 TIMES = [0.0, 0.5, 1.0]
 
 
-def test_attention_is_the_sigmoid_averaged_over_channels(model, images):
-    found = analysis.attention_over_time(model, images, TIMES, batch=4)
+def test_attention_is_the_sigmoid(model, images):
+    found = analysis.attention_weights(model, images, TIMES, batch=4)
     a = eqx.filter_jit(model.path)(jnp.asarray(images), jnp.asarray(TIMES)).a
-    assert a is not None and found.shape == (7, 3, *a.shape[2:4])
-    np.testing.assert_allclose(found, np.mean(1 / (1 + np.exp(-np.asarray(a))), axis=-1), rtol=1e-10)
+    assert a is not None and found.shape == (7, 3, *a.shape[2:])
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-np.asarray(a))), rtol=1e-10)
     assert 0 < found.min() and found.max() < 1 and np.ptp(found, axis=1).max() > 1e-3
 
 
 def test_attention_of_a_model_without_any(images):
     model = classifier(SETTINGS["mnist"], plain, WIDTH)(jax.random.key(0))
     with pytest.raises(ValueError, match="ODE is NeuralODE, which has no elementwise attention"):
-        analysis.attention_over_time(model, images, TIMES)
+        analysis.attention_weights(model, images, TIMES)
 
 
 def test_attention_is_asked_from_time_zero_on(model, images):
     with pytest.raises(ValueError, match="the first time must be 0"):
-        analysis.attention_over_time(model, images, [0.5, 1.0])
+        analysis.attention_weights(model, images, [0.5, 1.0])
 
 
 def test_summary_of_known_attention():
@@ -223,7 +224,7 @@ def trained(tmp_path_factory):
 
 def test_best_models_come_back_from_the_checkpoint(trained, images):
     done, path = trained
-    back = analysis.load_best(path, build, [3, 4])
+    back = load_best(path, build, [3, 4])
     assert jax.tree.structure(back) == jax.tree.structure(done.models) and back.ode.inference
     for one, other in zip(*map(jax.tree.leaves, (back, done.models)), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -236,11 +237,11 @@ def test_best_models_come_back_from_the_checkpoint(trained, images):
 def test_the_checkpoint_of_another_model_or_ensemble_is_refused(trained):
     path = trained[1]
     with pytest.raises(CheckpointMismatch, match=r"3 models of `build` have float64\(3, .*Give the `build`, the seeds"):
-        analysis.load_best(path, build, [0, 1, 2])
+        load_best(path, build, [0, 1, 2])
     with pytest.raises(CheckpointMismatch):
-        analysis.load_best(path, classifier(SETTINGS["cifar10"], attentive, WIDTH), [3, 4])
+        load_best(path, classifier(SETTINGS["cifar10"], attentive, WIDTH), [3, 4])
     with pytest.raises(CheckpointMismatch, match="holds .* arrays; the model of `build` alone has"):
-        analysis.load_best(path, lambda key: [build(key)] * 4, [3, 4])
+        load_best(path, lambda key: [build(key)] * 4, [3, 4])
 
 
 def test_models_that_remember_training_data_need_the_run(trained):
@@ -248,4 +249,4 @@ def test_models_that_remember_training_data_need_the_run(trained):
         return CoEvolvingODE(lambda t, h: h, lambda t, h: jnp.outer(h, h), Pairwise(), Correlation(3), STEPS)
 
     with pytest.raises(ValueError, match="measures batch statistics .* Call fit with the arguments of the run"):
-        analysis.load_best(trained[1], remembering, [0])
+        load_best(trained[1], remembering, [0])

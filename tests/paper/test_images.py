@@ -14,10 +14,12 @@ from acenode.datasets import mnist
 from acenode.datasets.images import ImageSet
 from acenode.ode import Solver
 from acenode.paper import images, results
+from acenode.paper.image_figures import attention_maps
 from acenode.paper.images import SETTINGS, classifier, row, schedule
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
+from acenode.tasks import LabelImages
 from acenode.train import Progress, Quiet, Recipe
 from acenode.train.checkpoint import load_head
 
@@ -256,3 +258,18 @@ def test_missing_seeds_alone_are_trained_each_on_its_own_split(tmp_path, monkeyp
     expected = images.prepared("mnist", folder, [7, 2]).splits
     for found, known in zip(asked["splits"], expected, strict=True):
         np.testing.assert_array_equal(found.validation, known.validation)
+
+
+def test_what_a_result_keeps_of_the_attention_and_the_images_to_draw_it_over(tmp_path, monkeypatch):
+    folder = write_mnist(tmp_path, *stripes())
+    monkeypatch.setattr(images, "VALIDATION", VALIDATION)
+    data, (split,), *_ = images.prepared("mnist", folder, [0])
+    model = narrow_row().build(jax.random.key(0))
+    kept = attention_maps(model, LabelImages(), data, split.test)
+    shown = images.drawn("mnist", len(kept["maps"]), folder)
+    assert shown is not None and len(shown.images) == len(kept["maps"]) == 6
+    np.testing.assert_array_equal(shown.images, np.asarray(data.pixels)[split.test[:6]] / 255.0)
+    cells = np.shape(kept["maps"])[-1]
+    assert len(shown.edges) == cells + 1 and 0 <= shown.edges[0] < shown.edges[-1] <= 28
+    assert all(len(kept[name]) == 5 for name in ("entropy", "moved", "on_detail")) and kept["moved"][0] == 0
+    assert images.drawn("ushcn", 6, folder) is None

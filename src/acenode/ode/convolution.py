@@ -2,7 +2,7 @@
 
 A convolution is written as patches times a matrix: one matrix product, of which value and gradient are quick on every
 kind of machine. (The compiler's own convolution was measured too: its gradient is many times slower on a CPU, and no
-quicker on a GPU at these sizes; `benchmarks/image.py` shows both.)
+quicker on a GPU at these sizes; `benchmarks/image.py` measures both.)
 """
 
 import functools as ft

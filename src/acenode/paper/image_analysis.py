@@ -18,7 +18,6 @@ from ..compiled import compiled
 from ..models import ImageClassifier, Stem
 from ..ode import CoEvolvingODE, Elementwise
 from ..ode.solve import sentence
-from ..train.fit import load_best as load_best
 
 CLUSTERS, RESTARTS = 10, 10
 SAMPLES, PERPLEXITY = 2000, 30.0
@@ -157,13 +156,6 @@ def _ask_weights(model: ImageClassifier, attention: Elementwise, times, images):
     path = model.path(images, times)
     assert path.a is not None  # of such an ODE
     return (attention.weights(path.a),), path.stats.status
-
-
-def attention_over_time(
-    model: ImageClassifier, images: Images, times: Sequence[float] | np.ndarray, *, batch: int = 100
-) -> Float[np.ndarray, "images times y x"]:
-    """phi(a(t)) averaged over the channels: how far each place of the map is open, at `times` from 0 on."""
-    return attention_weights(model, images, times, batch=batch).mean(axis=-1)
 
 
 def attention_summary(weights: Float[np.ndarray, "images times y x channels"]) -> dict[str, list[float]]:

@@ -6,9 +6,17 @@ import numpy as np
 from ..models import ImageClassifier
 from ..tasks import LabelImages, Pictures
 from .figures import rounded
-from .image_analysis import attention_over_time, embedding, features, silhouette
+from .image_analysis import (
+    attention_by,
+    attention_summary,
+    attention_weights,
+    cells,
+    embedding,
+    features,
+    silhouette,
+)
 
-_CLUSTERED, _EMBEDDED, _DRAWN = 5000, 1000, 6
+_CLUSTERED, _EMBEDDED, _SUMMARISED, _DRAWN = 5000, 1000, 500, 6
 _TIMES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -28,9 +36,21 @@ def tsne(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dic
 
 
 def attention_maps(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict:
-    """phi(a(t)) over the places of the feature map, mean over the channels, for some test images."""
-    maps = attention_over_time(model, _some(data, test, _DRAWN).images, _TIMES)
-    return {"times": list(_TIMES), "maps": rounded(maps, 4)}
+    """phi(a(t)) over the places of the feature map, mean over the channels, for the first test images.
+
+    Beside it, over more of them: how it is spread, how far it moves, and whether it is more open on detail.
+    """
+    images = _some(data, test, _SUMMARISED).images
+    weights = attention_weights(model, images, _TIMES)
+    places = weights.mean(axis=-1)
+    told = attention_summary(weights)
+    detail = attention_by(places, cells(model, np.asarray(images)).contrast)
+    return {
+        "times": list(_TIMES),
+        "maps": rounded(places[:_DRAWN], 4),
+        **{name: rounded(told[name], 4) for name in ("mean", "spread", "entropy", "moved", "same_for_all")},
+        "on_detail": rounded(np.subtract(detail["high"], detail["low"]), 4),
+    }
 
 
 def _some(data: Pictures, test, count: int) -> Pictures:

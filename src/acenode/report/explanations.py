@@ -136,7 +136,8 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "released code average 0.8772.",
     ),
     "attention-type": (
-        "The released USHCN model is itself what the paper calls fixed attention.",
+        "The released USHCN model is itself what the paper calls fixed attention. For that the paper has no number on "
+        "USHCN: it says that the values were nonsensical.",
         "There is no released code for the attention from fully connected layers; ours is one linear layer from the "
         "state.",
     ),

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..datasets.files import Folder
 from ..paper.results import BrokenResult, Result, path_of
 from ..train.checkpoint import write_atomically
 from . import page, verdict, words
@@ -55,14 +56,17 @@ def _path(folder: Path, run: Result) -> Path:
     return path_of(folder, run.table, run.row, run.seed, quick=bool(run.config.get("quick")))
 
 
-def sections(results: Sequence[Result]) -> list[page.Section]:
+def sections(results: Sequence[Result], data_dir: Folder | None = None) -> list[page.Section]:
     """The parts of the page: a summary, then every table in the paper's order, run or not."""
     compared = tables(results)
-    return [_summary(results, compared), *(_section(table, lines) for table, lines in compared.items())]
+    return [_summary(results, compared), *(_section(table, lines, data_dir) for table, lines in compared.items())]
 
 
-def write(results: Sequence[Result], folder: Path, out: Path) -> Path:
-    """Write the report on the results that lie in `folder`, with a copy of each file, into the folder `out`."""
+def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder | None = None) -> Path:
+    """Write the report on the results that lie in `folder`, with a copy of each file, into the folder `out`.
+
+    Where the images of a table are in `data_dir`, the attention is drawn over them.
+    """
     paths = [_path(folder, r) for r in results]
     for path in paths:
         if paths.count(path) > 1 or not path.is_file():
@@ -72,7 +76,7 @@ def write(results: Sequence[Result], folder: Path, out: Path) -> Path:
         "result files. Every number of ours opens to the files it comes from; they lie in the folder "
         "results beside this page."
     )
-    made = sections(results)
+    made = sections(results, data_dir)
     for path, run in zip(paths, results, strict=True):
         write_atomically(out / file_of(run), path.read_bytes())
     return page.write(out, TITLE, lead, made, contents=True)
@@ -139,15 +143,15 @@ def _standings(lines: Sequence[Compared]) -> page.Cell:
 # --- one table --------------------------------------------------------------------------------------------------
 
 
-def _section(table: str, lines: Sequence[Compared]) -> page.Section:
+def _section(table: str, lines: Sequence[Compared], data_dir: Folder | None) -> page.Section:
     title, what = TITLES.get(table, (table, ""))
     metrics = list(dict.fromkeys(line.metric for line in lines))
     asked = "; ".join(f"{words.metric(m)}: {words.direction(m)}" for m in metrics)
     said = [f"{what} {asked[0].upper()}{asked[1:]}.".strip()]
     if not any(line.runs for line in lines):
         said.append("Not run yet: the published numbers alone.")
-    content = [_numbers(lines), *_pairs(table, lines), *_explained(table, lines), *galleries(table, lines, file_of)]
-    return page.Section(title, said, content)
+    pictures = galleries(table, lines, file_of, data_dir)
+    return page.Section(title, said, [_numbers(lines), *_pairs(table, lines), *_explained(table, lines), *pictures])
 
 
 def _numbers(lines: Sequence[Compared]) -> page.Table:

@@ -1,12 +1,16 @@
 """Which figures a table of the paper gets: those that its runs have something for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from ..datasets.files import Folder
+from ..paper import images
 from ..paper.results import Result, slug
 from ..paper.row import Row
 from ..paper.tables import TABLES
 from . import paper_plots, words
 from .compared import ABLATIONS, Compared
+from .image_plots import attention_maps
 from .page import Gallery, Picture, picture
 
 _MONITORS = {
@@ -15,14 +19,17 @@ _MONITORS = {
 _ALL_FILES = "From every result file of the table above; the band is the range over seeds."
 
 
-def galleries(table: str, lines: Sequence[Compared], file_of: Callable[[Result], str]) -> list[Gallery]:
-    """The pictures of one table; `file_of` names the file of a run."""
+def galleries(
+    table: str, lines: Sequence[Compared], file_of: Callable[[Result], str], data_dir: Folder | None = None
+) -> list[Gallery]:
+    """The pictures of one table; `file_of` names the file of a run, sample images are looked for in `data_dir`."""
     if table in ABLATIONS:
         made = _ablation(table, lines)
     else:
         # Attentive rows first: they have the clearest colours.
         runs = {c.row: c.runs for c in sorted(lines, key=lambda c: "ACE" not in c.row) if c.runs and c.trained}
-        made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *_single_runs(table, runs, file_of)]
+        alone = _single_runs(table, runs, file_of, data_dir)
+        made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *alone]
     return [Gallery(made)] if made else []
 
 
@@ -78,11 +85,15 @@ def _over_time(table: str, runs: Runs) -> list[Picture]:
     return made
 
 
-def _single_runs(table: str, runs: Runs, file_of: Callable[[Result], str]) -> list[Picture]:
+def _single_runs(table: str, runs: Runs, file_of: Callable[[Result], str], data_dir: Folder | None) -> list[Picture]:
     """Pictures of one run each: the first seed that has them."""
+
+    def over_images(attention):
+        return attention_maps(attention, images.drawn(table, len(attention["maps"]), data_dir))
+
     kinds = {
         "attention": (paper_plots.attention_matrices, "who (row) attends to whom (column), mean over samples"),
-        "attention_maps": (paper_plots.attention_maps, "the attention to each place, a sample each row"),
+        "attention_maps": (over_images, "the attention to each place, a sample each row"),
         "embedding": (paper_plots.embedding, "test features in the plane (t-SNE), coloured by class"),
     }
     made = []
@@ -91,9 +102,20 @@ def _single_runs(table: str, runs: Runs, file_of: Callable[[Result], str]) -> li
             run = next((r for r in own if kind in r.figures), None)
             if run is not None:
                 name = f"{table}-{slug(kind)}-{slug(row)}"
-                caption = f"{row}: {says}. From {file_of(run)}"
+                caption = f"{row}: {says}. {_spread(run.figures[kind])}From {file_of(run)}"
                 made.append(picture(name, draw(run.figures[kind]), f"{row}: {says}", caption))
     return made
+
+
+def _spread(figure: Mapping[str, Any]) -> str:
+    """How the gates of an elementwise attention stand, first and last, where the run tells."""
+    if "moved" not in figure:
+        return ""
+    (first, last), moved = (figure["entropy"][k] for k in (0, -1)), figure["moved"][-1]
+    return (
+        f"Entropy of the gates: {first:.3f} bits at first, {last:.3f} at last (1: all half open); mean change "
+        f"{moved:.3f}. "
+    )
 
 
 def _ablation(table: str, lines: Sequence[Compared]) -> list[Picture]:

@@ -90,7 +90,7 @@ def error_over_time(runs: Runs, xlabel: str):
             axis.plot(times, mean, "o", ms=3, lw=1.5, label=row, **look)
             highest.append(float(max(mean, default=0.0)))
         # A row that runs away leaves the picture, and does not press the others flat.
-        top = min(1.05 * max(highest, default=0.0), 3 * float(np.median(highest or [0.0])))
+        top = min(1.05 * max(highest, default=0.0), 1.5 * float(np.median(highest or [0.0])))
         axis.set_ylim(0, top or None)
         axis.set_xlabel(xlabel)
         axis.set_ylabel("squared error")
@@ -187,29 +187,6 @@ def attention_entropy(runs: Runs, size: int):
         axis.set_xlabel("time")
         axis.set_ylabel("entropy (nats)")
         _legend(figure)
-        return figure
-
-
-def attention_maps(attention: Mapping[str, Any]):
-    """The elementwise attention of one run, mean over channels: a sample each row, a moment each column."""
-    with figure_style():
-        import matplotlib.pyplot as plt
-
-        maps, times = np.asarray(attention["maps"], float)[:AT_MOST], np.asarray(attention["times"])
-        some = _some(len(times))
-        size = (WIDTH, 0.3 + 0.85 * WIDTH / len(some) * len(maps))
-        figure, axes = plt.subplots(len(maps), len(some), figsize=size, squeeze=False, layout="constrained")
-        drawn = None
-        for r, (row, sample) in enumerate(zip(axes, maps, strict=True)):
-            for axis, k in zip(row, some, strict=True):
-                drawn = axis.imshow(sample[k], "viridis", vmin=float(maps.min()), vmax=float(maps.max()))
-                axis.set(xticks=[], yticks=[])
-                axis.grid(False)
-                axis.spines[:].set_visible(False)
-                if r == 0:
-                    axis.set_title(f"t = {times[k]:.2g}", loc="center", fontsize=8)
-        assert drawn is not None
-        figure.colorbar(drawn, ax=axes, fraction=0.04, pad=0.02, label="attention")
         return figure
 
 
