@@ -297,6 +297,32 @@ def test_export_of_labelled_and_unlabelled_records(stays):
     assert both.exit_code == 0 and pd.read_csv(stays / "all.csv")["died"].isna().sum() == 2
 
 
+def test_every_unlabelled_record_gets_a_probability(tmp_path):
+    """Of labelled and unlabelled files, the commands of the README: export twice, train, predict."""
+    random = np.random.default_rng(0)
+    outcomes = ["RecordID,In-hospital_death"]
+    for folder, numbers in (("set-a", range(12)), ("set-b", range(20, 25))):
+        (tmp_path / folder).mkdir()
+        for number in numbers:
+            lines = ["Time,Parameter,Value", "00:00,Age,60"]
+            lines += [f"{hour:02d}:30,HR,{random.integers(60, 120)}" for hour in range(1, 3 + number % 3)]
+            (tmp_path / folder / f"{number}.txt").write_text("\n".join(lines) + "\n")
+    outcomes += [f"{number},{number % 2}" for number in range(12)]
+    (tmp_path / "Outcomes-a.txt").write_text("\n".join(outcomes) + "\n")
+    for which in ("labelled", "unlabelled"):
+        out = tmp_path / f"{which}.csv"
+        assert data("export", "physionet", f"--{which}", "--out", out, "--data-dir", tmp_path).exit_code == 0
+    columns = ["--id", "record", "--time", "hour", "--task", "classify", "--label", "died"]
+    short = ["--value", "HR", "--model", "gru-d", "--epochs", "1", "--hidden", "3", "--no-report"]
+    model, answer = tmp_path / "mortality", tmp_path / "risk.csv"
+    trained = CliRunner().invoke(app, ["train", str(tmp_path / "labelled.csv"), *columns, *short, "--out", str(model)])
+    assert trained.exit_code == 0, trained.output
+    asked = CliRunner().invoke(app, ["predict", str(model), str(tmp_path / "unlabelled.csv"), "--out", str(answer)])
+    assert asked.exit_code == 0, asked.output
+    risk = pd.read_csv(answer)
+    assert risk["record"].tolist() == list(range(20, 25)) and risk["p_1"].between(0, 1, inclusive="neither").all()
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [
