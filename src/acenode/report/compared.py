@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
+
 from ..paper.physionet import COMMITTEE
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
@@ -87,6 +89,17 @@ class Compared:
     @property
     def values(self) -> list[float]:
         return [float(r.metrics[self.metric]) for r in self.runs]
+
+    @property
+    def mean(self) -> float | None:
+        return float(np.mean(self.values)) if self.runs else None
+
+    @property
+    def sd(self) -> float | None:
+        """Over seeds; none of a single one, or where a run ran away."""
+        if len(self.runs) < 2 or not np.isfinite(self.values).all():
+            return None
+        return float(np.std(self.values, ddof=1))
 
     @property
     def gap(self) -> verdict.Gap | None:

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from . import verdict
 from .compared import Compared, Pair, digits
 
@@ -15,6 +13,9 @@ METRICS = {
     "mse": "MSE",
     "negll": "NegLL",
     "mse_per_value": "MSE per value",
+    "auprc": "AUPRC",
+    "calibration": "calibration error",
+    "cross_entropy": "cross-entropy",
 }
 
 QUESTIONS = {
@@ -56,12 +57,11 @@ def published(line: Compared) -> str:
 def ours(line: Compared) -> str:
     if not line.runs:
         return "not run yet"
-    values, count = np.array(line.values), places(line)
-    lost = int((~np.isfinite(values)).sum())
-    if lost:
-        return f"not finite in {lost} of {len(values)} runs"
-    spread = f" ± {number(float(values.std(ddof=1)), count)}" if len(values) > 1 else ""
-    return number(float(values.mean()), count) + spread
+    lost = sum(not math.isfinite(value) for value in line.values)
+    if line.mean is None or lost:
+        return f"not finite in {lost} of {len(line.values)} runs"
+    spread = f" ± {number(line.sd, places(line))}" if line.sd is not None else ""
+    return number(line.mean, places(line)) + spread
 
 
 def difference(gap: verdict.Gap | None, count: int) -> str:
