@@ -20,6 +20,7 @@ _ROOMS = {
         "Correlation",
         "Dense",
         "Elementwise",
+        "FedGRUField",
         "GRUField",
         "GroupNorm",
         "GRULinear",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from problems import count, noise, solve
 
-from acenode.ode import CoEvolvingODE, GRUField, MLPField, NeuralODE, Pairwise, RowField, Solver
+from acenode.ode import CoEvolvingODE, FedGRUField, GRUField, MLPField, NeuralODE, Pairwise, RowField, Solver
 
 call = eqx.filter_jit(lambda field, t, *inputs: field(t, *inputs))
 now = jnp.asarray(0.3)
@@ -110,6 +110,29 @@ def test_gru_with_a_leak_of_its_own(key):
     difference = call(own, now, attended, h) - call(shared, now, attended)
     np.testing.assert_allclose(difference, (1 - z) * (attended - h), rtol=1e-9)
     np.testing.assert_array_equal(call(own, now, h), call(shared, now, h))
+
+
+def test_a_gru_fed_with_the_attended_state(key):
+    field = FedGRUField(3, start=0.7, key=key)
+    h, attended = (np.asarray(x) for x in (noise(3), 2 * noise(3) + 1))
+    w_r, w_z, w_u = (np.asarray(layer.weight) for layer in (field.cell.reset, field.cell.update, field.cell.candidate))
+    v_r, v_z, v_u = np.split(np.asarray(field.inputs.weight), 3)
+    r, z = (1 / (1 + np.exp(-(w @ h + v @ attended))) for w, v in ((w_r, v_r), (w_z, v_z)))
+    expected = (1 - z) * (np.tanh(w_u @ (r * h) + v_u @ attended) - h)
+    np.testing.assert_allclose(call(field, now, jnp.asarray(attended), jnp.asarray(h)), expected, rtol=1e-9)
+    without = FedGRUField(3, start=0.0, key=key)
+    alone = call(without.cell, now, jnp.asarray(h))
+    np.testing.assert_allclose(call(without, now, jnp.asarray(attended), jnp.asarray(h)), alone, rtol=1e-12)
+    assert count(FedGRUField, 50, key=key) == 15_000
+
+
+def test_a_fed_gru_keeps_a_state_within_one(key):
+    swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
+    field = jax.tree.map(lambda w: 20 * w, FedGRUField(4, start=1.0, key=key))
+    ode = CoEvolvingODE(field, None, Pairwise(), lambda h: jnp.tile(swap, (16, 1, 1)), Solver(), "frozen")
+    h0 = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (16, 4)))
+    path = solve(ode, h0, jnp.linspace(0.0, 20.0, 5))
+    assert np.abs(path.h).max() <= 1 + 1e-3 and np.abs(path.h[:, -1] - h0).max() > 0.1
 
 
 @pytest.mark.parametrize("own_leak", [True, False])

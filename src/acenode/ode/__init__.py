@@ -6,7 +6,12 @@ from .constant import Constant as Constant
 from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
 from .convolution import Conv as Conv, GroupNorm as GroupNorm
 from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
-from .fields import GRUField as GRUField, MLPField as MLPField, RowField as RowField
+from .fields import (
+    FedGRUField as FedGRUField,
+    GRUField as GRUField,
+    MLPField as MLPField,
+    RowField as RowField,
+)
 from .initial import (
     ConvInitial as ConvInitial,
     Correlation as Correlation,

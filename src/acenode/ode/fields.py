@@ -127,6 +127,31 @@ class GRUField(eqx.Module):
         return (1 - z) * (u - (h if own is None else own))
 
 
+class FedGRUField(eqx.Module):
+    """A continuous GRU of h that is fed with the attended state h' as its input, for the f of a `CoEvolvingODE`.
+
+    `r = sigmoid(W_r h + V_r h')`, `z = sigmoid(W_z h + V_z h')`, `u = tanh(W_u (r * h) + V_u h')`,
+    `dh/dt = (1 - z) * (u - h)`. With V = 0 it is `GRUField` without attention, and the V start small. A state that
+    starts inside [-1, 1] stays there.
+    """
+
+    cell: GRUField
+    inputs: eqx.nn.Linear
+    sees_state = True
+
+    def __init__(self, size: int, start: float = 0.1, *, key: PRNGKeyArray):
+        one, two = jax.random.split(key)
+        self.cell = GRUField(size, key=one)
+        inputs = eqx.nn.Linear(size, 3 * size, use_bias=False, key=two)
+        self.inputs = eqx.tree_at(lambda l: l.weight, inputs, start * inputs.weight)
+
+    def __call__(self, t: Float[Array, ""], attended: Float[Array, " h"], h: Float[Array, " h"]) -> Float[Array, " h"]:
+        x_reset, x_update, x_candidate = jnp.split(self.inputs(attended), 3)
+        r = jax.nn.sigmoid(self.cell.reset(h) + x_reset)
+        z = jax.nn.sigmoid(self.cell.update(h) + x_update)
+        return (1 - z) * (jnp.tanh(self.cell.candidate(r * h) + x_candidate) - h)
+
+
 class RowField(eqx.Module):
     """One network for all rows of a (rows, channels) state: row i moves by (h_i, e_i[, t]) alone.
 

@@ -35,6 +35,7 @@ from .baseline import Baseline
 from .bayes import (
     CHANNELS,
     EXTRA,
+    FED,
     SHARP,
     attentive,
     augmented,
@@ -149,6 +150,7 @@ MODELS: dict[str, tuple[Callable, bool, float, dict[str, object]]] = {
         1.0,
         {"jump": "attention kept", "leak": "of the state itself", "scale": SHARP},
     ),
+    "ACE-GRU-ODE-Bayes, fed": (_bayes(attentive(SIZE, fed=True)), True, 1.0, FED),
     "GRU-ODE-Bayes, variables apart": (_rows(variables_apart(VARIABLES)), True, 1.0, BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": (_rows(between_variables(VARIABLES)), True, 1.0, BY_ROWS),
     "FC-ACE-GRU-ODE-Bayes": (_bayes(attentive(SIZE, initial="dense")), True, 1.0, {"jump": "attention kept"}),

@@ -18,6 +18,7 @@ from .baseline import Baseline
 from .bayes import (
     CHANNELS,
     EXTRA,
+    FED,
     SHARP,
     attentive,
     augmented,
@@ -81,6 +82,7 @@ MODELS: dict[str, tuple[Callable, dict[str, object]]] = {
         _bayes(attentive(SIZE, own_leak=True, scale=SHARP)),
         {**OWN_LEAK, "scale": SHARP},
     ),
+    "ACE-GRU-ODE-Bayes, fed": (_bayes(attentive(SIZE, fed=True)), FED),
     "GRU-ODE-Bayes, variables apart": (_rows(variables_apart(VARIABLES)), BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": (_rows(between_variables(VARIABLES)), BY_ROWS),
 }

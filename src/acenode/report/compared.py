@@ -38,6 +38,7 @@ _BASES = {
     "ACE-GRU-ODE-Bayes, renewed": "GRU-ODE-Bayes",
     "ACE-GRU-ODE-Bayes, own leak": "GRU-ODE-Bayes",
     "ACE-GRU-ODE-Bayes, own leak, sharp": "GRU-ODE-Bayes",
+    "ACE-GRU-ODE-Bayes, fed": "GRU-ODE-Bayes",
     "ACE-GRU-ODE-Bayes, between variables": "GRU-ODE-Bayes, variables apart",
     "FC-ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
     "ACE-Latent-ODE (ODE Enc.)": "Latent-ODE (ODE Enc.)",

@@ -26,6 +26,10 @@ _RANDOM = (
     "layer is drawn at random anew for every call. Ours is the paper's: softmax, and a g of its own that is trained."
 )
 
+_FED = (
+    "In the row called fed, f moves h itself and the attended state is its input, as an observation would be; the "
+    "paper's f' sees nothing but the attended state."
+)
 _BY_ROWS = (
     "In the row called between variables h has a row for each variable, moved by networks that all rows share, and "
     "only the attention lets a variable know of another; in the row called variables apart nothing does."
@@ -79,6 +83,7 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "and runs of ACE-GRU-ODE-Bayes may run away. In the rows called own leak, h itself is in the leak.",
         "Correlations lie between -1 and 1, so the first attention over 50 dimensions is nearly flat, and f' sees "
         f"little but the mean of h. In the row called sharp the logits are multiplied by {SHARP:g}.",
+        _FED,
         _BY_ROWS,
     ),
     "physionet-classification": (
@@ -127,6 +132,7 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "In the rows called own leak, h itself is in the leak of the GRU, where the paper has the attended h'.",
         f"Correlations lie between -1 and 1, so the first attention over {double_ou.SIZE} dimensions is nearly flat. "
         f"In the row called sharp the logits are multiplied by {SHARP:g}.",
+        _FED,
         _BY_ROWS,
     ),
     "attention-size": (
