@@ -198,12 +198,12 @@ def _runs(line: Compared) -> page.Details:
         f"protocol: {words.listed(protocols)}",
     ]
     others = list(dict.fromkeys(name for r in runs for name in r.metrics if name != line.metric))
-    columns = ["Run", *map(words.metric, (line.metric, *others)), "Best epoch", "Seconds", "File"]
+    columns = ["Seed", *map(words.metric, (line.metric, *others)), "Best epoch", "Seconds", "File"]
     rows = [
         [
-            f"seed {r.seed}",
+            str(r.seed),
             words.number(value, words.places(line)),
-            *(f"{r.metrics[name]:.4g}" if name in r.metrics else "" for name in others),
+            *(words.number(r.metrics[name], words.places(line)) if name in r.metrics else "" for name in others),
             str(r.best_epoch),
             f"{r.seconds:,.0f}",
             _link(r),
