@@ -1,10 +1,16 @@
-"""Values with a fixed noise: both squared errors against plain loops."""
+"""Values with a fixed noise: both squared errors and the evidence lower bound against plain loops."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from acenode.models import Trace
+from acenode.ode import Stats
 from acenode.series import Question, series, stack
-from acenode.tasks import Reconstruct
+from acenode.tasks import Reconstruct, ValueHead
+from acenode.tasks.elbo import negative_elbo
 
 
 def test_metrics_equal_plain_loops():
@@ -28,3 +34,72 @@ def test_metrics_equal_plain_loops():
     np.testing.assert_allclose(got["mse"], np.mean(by_record), rtol=1e-6)
     error = (samples.mean(0) - values)[:2] ** 2
     np.testing.assert_allclose(got["mse_per_value"], error[scored[:2]].mean(), rtol=1e-6)
+
+
+# --- the bound ------------------------------------------------------------------------------------------------
+
+SAMPLES, RECORDS, QUERIES, VARIABLES, STATE = 3, 4, 5, 2, 3
+NOISE, KL_FROM = 0.7, 3
+
+
+def case(lost=()):
+    """A decoder, a question and the answer of a model, whose solves at `lost` failed."""
+    random = np.random.default_rng(1)
+    shape = (RECORDS, QUERIES, VARIABLES)
+    values, observed = random.normal(size=shape), random.random(shape) < 0.6
+    observed[0, :, 1] = False
+    known = stack([series([0.0], [[1.0, 2.0]])] * RECORDS)
+    question = Question(known, np.zeros(shape[:2]), values, observed, observed)
+    failed = np.zeros((SAMPLES, RECORDS), np.int32)
+    for place in lost:
+        failed[place] = 1
+    stats = eqx.tree_at(lambda s: s.status, Stats.none(failed.size), jnp.asarray(failed.ravel()))
+    states = jnp.asarray(random.normal(size=(SAMPLES, RECORDS, QUERIES, STATE)))
+    penalty = jnp.asarray(random.random(RECORDS))
+    trace = Trace(states, states[:, :, 0], penalty, None, stats, None, None)
+    linear = eqx.nn.Linear(STATE, VARIABLES, key=jax.random.key(0))
+    return ValueHead(linear), jax.tree.map(jnp.asarray, question), trace
+
+
+def log_likelihoods(head, question, trace, lost=()):
+    """R_k of every sample of the model."""
+    decoded = np.asarray(trace.states) @ np.asarray(head.decoder.weight).T + np.asarray(head.decoder.bias)
+    each = []
+    for k in range(SAMPLES):
+        records = []
+        for b in range(RECORDS):
+            if (k, b) in lost:
+                continue
+            variables = []
+            for v in range(VARIABLES):
+                seen = np.asarray(question.observed)[b, :, v]
+                error = (np.asarray(question.values)[b, :, v] - decoded[k, b, :, v])[seen]
+                points = -np.log(NOISE * np.sqrt(2 * np.pi)) - error**2 / (2 * NOISE**2)
+                variables.append(points.mean() if seen.any() else 0.0)
+            records.append(np.mean(variables))
+        each.append(np.mean(records))
+    return np.asarray(each)
+
+
+@pytest.mark.parametrize("epoch, c", [(0, 0), (KL_FROM - 1, 0), (KL_FROM, 0), (KL_FROM + 1, 0.01), (10, 1 - 0.99**7)])
+def test_the_bound_equals_plain_loops(epoch, c):
+    head, question, trace = case()
+    found = negative_elbo(head, question, trace, jnp.asarray(epoch), NOISE, KL_FROM)
+    each = log_likelihoods(head, question, trace)
+    np.testing.assert_allclose(found, -np.log(np.sum(np.exp(each - c * np.mean(trace.penalty)))), rtol=1e-10)
+
+
+def test_a_failed_solve_is_left_out_of_the_bound():
+    lost = [(0, 1), (2, 0), (2, 3)]
+    head, question, trace = case(lost)
+    places = tuple(np.asarray(lost).T)
+
+    @jax.value_and_grad
+    def bound(states):
+        there = eqx.tree_at(lambda t: t.states, trace, states)
+        return negative_elbo(head, question, there, jnp.asarray(0), NOISE, KL_FROM)
+
+    found, slope = bound(trace.states.at[places].set(1e3))
+    np.testing.assert_allclose(found, -np.log(np.sum(np.exp(log_likelihoods(head, question, trace, lost)))), rtol=1e-10)
+    reached = np.abs(np.asarray(slope)).max(axis=(2, 3)) > 0
+    assert not reached[places].any() and reached.sum() == SAMPLES * RECORDS - len(lost)
