@@ -121,7 +121,8 @@ def test_states_equal_the_equations(name, monkeypatch):
     monkeypatch.setattr(latent, "SOLVER", replace(latent.SOLVER, rtol=1e-8, atol=1e-9))
     model = row(name)
     trace = answer(model)
-    path = integrated(*EQUATIONS[name](model.ode, np.asarray(trace.h0)), TIMES.max())
+    start, slope = EQUATIONS[name](model.ode, np.asarray(trace.h0))
+    path = integrated(start, slope, TIMES.max())
     at = np.tile(np.round(TIMES / FINE).astype(int), (SIZES.samples, 1))
     for part, found in zip(path, (trace.states, trace.attention), strict=False):
         expected = part[at, np.arange(len(at))[:, None]]
@@ -194,7 +195,7 @@ def test_every_row_learns(name, monkeypatch):
     split = Split(np.arange(64), np.arange(64, 96), np.arange(0))
     # One step on all parameters, because two would be compiled in twice the time; without a penalty, so that g moves
     # by the gradient of the loss or not at all.
-    recipe = Recipe(epochs=36, batch_size=8, algorithm="joint", average=0.9)
+    recipe = Recipe(epochs=30, batch_size=8, algorithm="joint", average=0.9)
     done = fit(lambda key: begin, Reconstruct(noise=0.1), data, split, recipe, [Member(learning_rate=0.01)])
     asked = np.asarray(data.values)[split.validation]
     assert done.best_score[0] < 0.6 * asked.var(axis=1).mean(), done.history["validation_mse"]

@@ -103,3 +103,23 @@ def test_a_failed_solve_is_left_out_of_the_bound():
     np.testing.assert_allclose(found, -np.log(np.sum(np.exp(log_likelihoods(head, question, trace, lost)))), rtol=1e-10)
     reached = np.abs(np.asarray(slope)).max(axis=(2, 3)) > 0
     assert not reached[places].any() and reached.sum() == SAMPLES * RECORDS - len(lost)
+
+
+@pytest.mark.parametrize("samples", [1, SAMPLES])
+def test_samples_without_any_solve_say_nothing(samples):
+    """One of them, and all: then there is nothing to learn from, and nothing that is not a number."""
+    lost = [(k, b) for k in range(samples) for b in range(RECORDS)]
+    head, question, trace = case(lost)
+
+    @jax.value_and_grad
+    def bound(states):
+        there = eqx.tree_at(lambda t: t.states, trace, states)
+        return negative_elbo(head, question, there, jnp.asarray(0), NOISE, KL_FROM)
+
+    found, slope = bound(trace.states)
+    reached = np.abs(np.asarray(slope)).max(axis=(2, 3)) > 0
+    assert np.isfinite(np.asarray(slope)).all() and not reached[:samples].any()
+    if samples < SAMPLES:
+        each = log_likelihoods(head, question, trace)[samples:]
+        np.testing.assert_allclose(found, -np.log(np.sum(np.exp(each))), rtol=1e-10)
+        assert reached[samples:].all()

@@ -39,7 +39,9 @@ class CoEvolvingODE(eqx.Module):
     - `shared`: one attention for the whole batch, driven by the batch mean of g.
 
     The last two couple the samples of a batch, so they need a solver with a fixed step, which keeps all clocks
-    together. For evaluation they follow a path remembered from training data.
+    together; a sample whose times have ended stands still and is still counted. For evaluation they follow a path
+    remembered from training data. In training `Path.a` of `fixed` is the correlation of the samples' states at the k-th
+    time of each, so at one moment only where all have the same times.
 
     `renew` is for models in which h jumps at observations: a jump makes the attention anew from the new h, where by
     default it is kept.

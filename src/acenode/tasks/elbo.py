@@ -25,23 +25,28 @@ def decoded(head, trace: Trace) -> Float[Array, "samples batch queries variables
 def negative_elbo(
     head, question: Question, trace: Trace, epoch: Int[Array, ""], noise: float, kl_from: int, event_weight: float = 0.1
 ) -> Float[Array, ""]:
-    """`-logsumexp_k(R_k - c KL)` over the samples k of the model, without the records whose solve failed.
+    """`-logsumexp_k(R_k - c KL)` over the samples k of the model.
 
-    R_k is the log likelihood under N(decoded, noise^2), by `mean_by_variable`, mean over the records; c is 0 for
-    `kl_from` epochs, then 1 - 0.99^n. A head that has `events` (log intensity and its integral so far) adds the log
-    likelihood of the times of the observations, weighted by `event_weight`: of all rows asked for but the first, from
-    which on the intensity is integrated. Variables that are not observed count too: nothing came of their intensity.
+    R_k is the log likelihood under N(decoded, noise^2), by `mean_by_variable`, mean over the records whose solve did
+    not fail; the KL divergence, which needs no solve, is the mean over all. c is 0 for `kl_from` epochs, then
+    1 - 0.99^n.
+
+    A head that has `events` (log intensity and its integral so far) adds the log likelihood of the times of the
+    observations, weighted by `event_weight`: of all rows asked for but the first, from which on the intensity is
+    integrated. Variables that are not observed count too: nothing came of their intensity.
     """
     solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
     error = jnp.square((question.values - decoded(head, trace)) / noise)
     fit = mean_by_variable(-0.5 * (error + jnp.log(2 * jnp.pi * noise**2)), question.observed)
     c = jnp.where(epoch < kl_from, 0.0, 1 - 0.99 ** (epoch - kl_from).astype(fit.dtype))
-    bound = jax.nn.logsumexp(_mean_solved(fit, solved) - c * jnp.mean(trace.penalty))
+    # A sample all of whose solves failed says nothing; a 0 in its place would outdo the others.
+    told = solved.any(axis=1) | ~solved.any()
+    bound = jax.nn.logsumexp(jnp.where(told, _mean_solved(fit, solved), -jnp.inf) - c * jnp.mean(trace.penalty))
     if hasattr(head, "events"):
         log_rate, integral = jax.vmap(jax.vmap(jax.vmap(head.events)))(trace.states)
         at_points = jnp.sum(jnp.where(question.observed, log_rate, 0.0)[:, :, 1:], axis=2)
-        told = at_points - (integral[:, :, -1] - integral[:, :, 0])
-        bound = bound + event_weight * jnp.mean(_mean_solved(told.mean(axis=-1), solved))
+        likely = at_points - (integral[:, :, -1] - integral[:, :, 0])
+        bound = bound + event_weight * jnp.mean(_mean_solved(likely.mean(axis=-1), solved))
     return -bound
 
 
