@@ -8,6 +8,7 @@ from runs import accuracies
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
 from acenode.report import compared, verdict, words
+from acenode.report.paper_plots import _in_common_bins
 from acenode.report.verdict import Gap
 
 T2 = 4.302652729696142  # Student's t, 97.5 %, two degrees of freedom
@@ -93,3 +94,18 @@ def test_a_published_loss_is_called_one(ours, said):
     )["activity"]
     (pair,) = (p for p in compared.pairs("activity", lines) if p.one.row == "FC-ACE-Latent-ODE")
     assert words.reason(pair) == said
+
+
+def test_seeds_with_bins_of_their_own_are_put_into_common_ones():
+    seeds = [
+        {"time": [0.0, 1.0], "mse": [1.0, 2.0], "values": [4, 4]},
+        {"time": [0.0, 1.0], "mse": [3.0, 4.0], "values": [4, 4]},
+    ]
+    times, errors = _in_common_bins(seeds)
+    assert times.tolist() == [0, 1] and errors.tolist() == [[1, 2], [3, 4]]
+    fine = {"time": [k / 16 for k in range(32)], "mse": [float(k) for k in range(32)], "values": [2] * 32}
+    late = {"time": [0.03, 9.0], "mse": [5.0, 7.0], "values": [10, 1]}
+    times, errors = _in_common_bins([fine, late])
+    assert len(times) <= 12 and (times[1:] > times[:-1]).all()
+    assert errors[1, 0] == 5 and errors[1, -1] == 7 and math.isnan(errors[1, 1])
+    assert errors[0, 0] < 2 < 25 < errors[0, -1]  # the first of it, and the last with what comes late

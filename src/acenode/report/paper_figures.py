@@ -74,14 +74,16 @@ def _over_time(table: str, runs: Runs) -> list[Picture]:
         caption = f"Squared error over time, in bins. {_ALL_FILES}"
         made.append(picture(f"{table}-error", figure, "Squared error over time", caption))
     attention = _having(runs, "attention")
-    if any(attention.values()):
-        size = next(len(each["matrices"][0]) for seeds in attention.values() for each in seeds)
+    sizes = sorted({len(each["matrices"][0]) for seeds in attention.values() for each in seeds})
+    for size in sizes:
+        alike = {row: [each for each in seeds if len(each["matrices"][0]) == size] for row, seeds in attention.items()}
         caption = (
             "How widely the attention is spread, over time: one line a run. On the dashed line everything attends to "
             "everything alike, and the attention tells nothing."
         )
-        figure = paper_plots.attention_entropy(attention, size)
-        made.append(picture(f"{table}-entropy", figure, "Entropy of the attention over time", caption))
+        name = f"{table}-entropy" if len(sizes) == 1 else f"{table}-entropy-{size}"
+        what = f"Entropy of the attention among {size} over time"
+        made.append(picture(name, paper_plots.attention_entropy(alike, size), what, caption))
     return made
 
 
