@@ -177,6 +177,17 @@ def test_readme_is_rewritten_between_its_markers(tmp_path):
     assert "| ODE-Net | 0.9961 ± 0.0005 | 0.9960 ± 0.0010 | 3 x 160 |" in text and "1 x 16 of 160, quick" in text
 
 
+def test_a_rewritten_report_holds_no_runs_and_no_figures_that_are_gone(tmp_path):
+    runs, out = tmp_path / "results", tmp_path / "out"
+    saved(runs, [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("svhn", "ODE-Net", 0.9)])
+    assert report("--results", runs, "--out", out).exit_code == 0
+    shutil.rmtree(runs / "svhn")
+    (runs / "mnist/ode-net-seed1.json").unlink()
+    assert report("--results", runs, "--out", out).exit_code == 0
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*")}
+    assert names == {"index.html", "mnist-learning.png", "results", "results/mnist", "results/mnist/ode-net-seed0.json"}
+
+
 @pytest.mark.parametrize(
     "spoil, said",
     [

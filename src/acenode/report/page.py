@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
+from .beside import write_all
 from .style import THEME
 
 _PAGE_COLOURS = {  # light, dark
@@ -257,12 +259,19 @@ def _pictures(sections: Sequence[Section]) -> Iterator[Picture]:
                 yield part
 
 
-def write(folder: Path, title: str, lead: str, sections: Sequence[Section], *, contents: bool = False) -> Path:
-    """Write every picture as a PNG and then `index.html`; return the page's path."""
-    text = render(title, lead, sections, contents=contents)
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in _pictures(sections):
-        (folder / f"{each.name}.png").write_bytes(each.png)
-    page = folder / "index.html"
-    page.write_text(text, encoding="utf-8")
+def write(
+    folder: Path,
+    title: str,
+    lead: str,
+    sections: Sequence[Section],
+    *,
+    contents: bool = False,
+    copies: Mapping[str, Path] = MappingProxyType({}),
+) -> Path:
+    """Write every picture as a PNG, a copy of each file that is named, and then `index.html`; return the page's path.
+
+    What an earlier page wrote into the folder and this one does not is removed.
+    """
+    page, pictures = folder / "index.html", {f"{each.name}.png": each.png for each in _pictures(sections)}
+    write_all(page, render(title, lead, sections, contents=contents), {**copies, **pictures})
     return page

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ..datasets.files import Folder
 from ..paper.results import BrokenResult, Result, path_of
-from ..train.checkpoint import write_atomically
 from . import page, verdict, words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import EXPLANATIONS
@@ -76,10 +75,8 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
         "result files. Every number of ours opens to the files it comes from; they lie in the folder "
         "results beside this page."
     )
-    made = sections(results, data_dir)
-    for path, run in zip(paths, results, strict=True):
-        write_atomically(out / file_of(run), path.read_bytes())
-    return page.write(out, TITLE, lead, made, contents=True)
+    copies = {file_of(run): path for run, path in zip(results, paths, strict=True)}
+    return page.write(out, TITLE, lead, sections(results, data_dir), contents=True, copies=copies)
 
 
 # --- the summary ------------------------------------------------------------------------------------------------
