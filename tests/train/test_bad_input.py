@@ -56,6 +56,15 @@ def test_fit_says_which_argument_is_wrong_and_how(given, message):
         fit(place, **given)
 
 
+def test_a_metric_that_is_not_there_is_missed_before_a_step_is_taken():
+    class Untrained(Walk):
+        def loss(self, model, batch, key, epoch):
+            raise AssertionError("a step was taken")
+
+    with pytest.raises(ValueError, match="monitor is 'wit'"):
+        fit(place, Untrained(monitor="wit"), DATA, SPLIT)
+
+
 @pytest.mark.parametrize(
     "given, message",
     [

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..compiled import compiled, compiled_quickly
 from ..tasks.task import Task
-from .evaluate import one_by_one, take_rows
+from .evaluate import names_of_metrics, one_by_one, take_rows
 from .groups import belongs, remember, remembers
 from .recipe import Recipe
 from .step import Clock, Optimisers, Tally, attention_step, choose, main_step, start, stepped_groups
@@ -74,6 +74,15 @@ class Program:
         arrays, static = eqx.partition(state, eqx.is_array)
         return arrays, static.model
 
+    def check_monitor(self, state: State, static, seeds, rows: Rows, data) -> None:
+        """Refuse a task that is to be judged by a metric it does not have, before an epoch is spent on it."""
+        judged = eqx.nn.inference_mode(eqx.combine(state.model, static))
+        validated = (rows.validation, rows.validation_weight)
+        keys = jax.vmap(jax.random.key)(seeds)
+        names = names_of_metrics(judged, self.task, data, *validated, keys, self.recipe.eval_batch)
+        if self.task.monitor not in names:
+            raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(names)}.")
+
     def epoch(
         self, state: State, static, seeds, rows: Rows, rates, data, epoch: int
     ) -> tuple[State, dict[str, np.ndarray]]:
@@ -85,8 +94,6 @@ class Program:
         validated = (rows.validation, rows.validation_weight)
         going = np.flatnonzero(~np.asarray(state.stopped)).tolist()
         metrics = one_by_one(judged, self.task, data, *validated, trained.key, self.recipe.eval_batch, going)
-        if self.task.monitor not in metrics:
-            raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(metrics)}.")
         state, record = _keep(self.task, self.recipe, state, trained, metrics, number)
         return state, {name: np.asarray(value) for name, value in record.items()}
 

@@ -130,6 +130,8 @@ def fit(
         state = load_arrays(path, state)
         history, first, spent = head["history"], head["epochs"], head["seconds"]
 
+    if first < recipe.epochs:
+        program.check_monitor(state, static, seeds, rows, data)
     progress.start(recipe, members, task, first)
     try:
         for epoch in range(first, recipe.epochs):
