@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..ode import Stats
+from ..ode.accumulated import started
 from ..ode.stepping import OK, TOO_MANY_STEPS
 from ..series import Series
 from .ticks import ticks
@@ -138,7 +139,7 @@ class GRUODEBayes(eqx.Module):
         lay = lambda t, s, q: ticks(t, s, q, self.start, self.step, self.count)  # noqa: E731
         laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
-        begin = self.ode.begin(jax.vmap(self.first)(keep_start))
+        ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
         met = jax.vmap(lambda of, row: of[row])
         x, o = met(values, laid.row), met(observed, laid.row) & (laid.row >= 0)[..., None]
         # A move of the walk is the row of one tick and the way through the next, so that the states before the moves
@@ -146,20 +147,22 @@ class GRUODEBayes(eqx.Module):
         late = lambda leaf: jnp.pad(leaf.swapaxes(0, 1), ((1, 0), *((0, 0),) * (leaf.ndim - 1)))  # noqa: E731
         early = lambda leaf: jnp.pad(leaf.T, ((0, 1), (0, 0)))  # noqa: E731
         xs = (late(x), late(o), early(laid.time), early(laid.dt))
-        last, path = walk(_Tick(self, keep), begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
-        before, a = self._shown(jax.tree.map(lambda leaf: leaf[1:], path), attention)
+        tick = _Tick(eqx.tree_at(lambda m: m.ode, self, ode), keep)
+        last, path = walk(tick, begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
+        before = jax.tree.map(lambda leaf: leaf[1:], path)
         pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
+        asked = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
         rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(laid.row)
         status = jnp.where(laid.enough, OK, TOO_MANY_STEPS).astype(jnp.int32)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(laid.enough, pick(before, laid.query))[None],
-            summary=self.ode.hidden(last).reshape(1, batch, -1),
-            penalty=self._penalty(pick(before, rows_at), values, observed & seen[..., None], keep),
-            attention=None if a is None else pick(a, laid.query)[None],
+            states=_zero_unless(laid.enough, ode.hidden(asked))[None],
+            summary=ode.hidden(last).reshape(1, batch, -1),
+            penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
+            attention=_logits(ode, asked)[None] if attention and hasattr(ode, "logits") else None,
             stats=Stats(used, none, used, used, status),
             # A renewed attention is one of states after observations; at the very start all series are alike.
-            h0=self.ode.hidden(last if getattr(self.ode, "renew", False) else begin),
+            h0=ode.hidden(last if getattr(ode, "renew", False) else begin),
             times=None,
         )
 
@@ -215,10 +218,6 @@ class GRUODEBayes(eqx.Module):
         after = jax.vmap(lambda h, x, o, k: self.jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
         return self.ode.jump(state, after, observed.any(axis=1))
 
-    def _shown(self, path, attention: bool):
-        """What is told of states at many ticks."""
-        return jax.vmap(self.ode.hidden)(path), path[1] if attention and isinstance(path, tuple) else None
-
     def _penalty(self, before: Float[Array, "batch rows ..."], values, observed, keep) -> Float[Array, " batch"]:
         """`mixing` times the mean over observed values of KL(N(mean, variance) after the jump || N(x, 0.01^2))."""
 
@@ -270,6 +269,11 @@ def gru_ode_bayes(
         dropout,
         mixing,
     )
+
+
+def _logits(ode, states):
+    """a of states (batch, times, ...)."""
+    return jax.vmap(ode.logits, in_axes=1, out_axes=1)(states)
 
 
 def _zero_unless(well, x):

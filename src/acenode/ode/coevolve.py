@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from .attention import Elementwise, Pairwise
 from .constant import Constant
+from .evolve import where_jumped
 from .initial import Correlation, correlation
 from .path import Path, check_question
 from .solve import Solver
@@ -146,14 +147,14 @@ class CoEvolvingODE(eqx.Module):
         """h, out of the state."""
         return state[0]
 
+    def logits(self, state: tuple[Array, Array]) -> Array:
+        """a, out of the state."""
+        return state[1]
+
     def jump(self, state: tuple[Array, Array], h: Array, jumped: Bool[Array, " batch"]) -> tuple[Array, Array]:
         """The state with another h for the samples that jumped; their attention is kept, or (`renew`) made anew."""
-        chosen = jumped.reshape(-1, *(1,) * (h.ndim - 1))
-        h = jnp.where(chosen, h, state[0])
-        if not self.renew:
-            return h, state[1]
-        a = self.initial(h)
-        return h, jnp.where(jumped.reshape(-1, *(1,) * (a.ndim - 1)), a, state[1])
+        h = where_jumped(jumped, h, state[0])
+        return h, where_jumped(jumped, self.initial(h), state[1]) if self.renew else state[1]
 
     def _right_hand_side(self) -> Callable:
         shared = self.evolution == "shared"
@@ -196,7 +197,7 @@ def _state_only(y):
     return y[0]
 
 
-def _slope(f: Callable, t, attended, h):
+def slope_of(f: Callable, t, attended, h):
     """dh/dt, from what f is made to see."""
     return f(t, attended, h) if getattr(f, "sees_state", False) else f(t, attended)
 
@@ -208,7 +209,7 @@ class _Attended(eqx.Module):
     attention: Callable
 
     def __call__(self, t, h, a):
-        return _slope(self.f, t, self.attention(h, a), h)
+        return slope_of(self.f, t, self.attention(h, a), h)
 
 
 class _Coupled(eqx.Module):
@@ -223,7 +224,7 @@ class _Coupled(eqx.Module):
     def __call__(self, t, y, args):
         h, a = y
         attended = self.attention(h, stop_gradient(a) if self.hold_attention else a)
-        dh = _slope(self.f, t, attended, h)
+        dh = slope_of(self.f, t, attended, h)
         seen = stop_gradient(attended) if self.hold_attention else attended
         da = self.g(t, seen, a) if getattr(self.g, "sees_attention", False) else self.g(t, seen)
         if self.shared:
@@ -249,7 +250,7 @@ class _Recomputed(eqx.Module):
 
     def __call__(self, t, h, args):
         batch = jax.lax.all_gather(h, SAMPLES)
-        return _slope(self.f, t, self.attention(h, correlation(batch)), h)
+        return slope_of(self.f, t, self.attention(h, correlation(batch)), h)
 
 
 class _Remembered(eqx.Module):
@@ -274,4 +275,4 @@ class _Followed(eqx.Module):
     remembered: _Remembered
 
     def __call__(self, t, h, args):
-        return _slope(self.f, t, self.attention(h, self.remembered(t)), h)
+        return slope_of(self.f, t, self.attention(h, self.remembered(t)), h)

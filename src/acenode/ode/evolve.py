@@ -24,7 +24,8 @@ class _Alone(eqx.Module):
         return self.f(t, h)
 
 
-def _where(chosen: Bool[Array, " batch"], yes: Array, no: Array) -> Array:
+def where_jumped(chosen: Bool[Array, " batch"], yes: Array, no: Array) -> Array:
+    """`yes` for the chosen samples, `no` for the others."""
     return jnp.where(chosen.reshape(chosen.shape + (1,) * (no.ndim - 1)), yes, no)
 
 
@@ -53,7 +54,7 @@ class NeuralODE(eqx.Module):
 
     def jump(self, state: Array, h: Array, jumped: Bool[Array, " batch"]) -> Array:
         """The state with another h for the samples that jumped."""
-        return _where(jumped, h, state)
+        return where_jumped(jumped, h, state)
 
 
 class AugmentedODE(eqx.Module):
@@ -85,7 +86,7 @@ class AugmentedODE(eqx.Module):
 
     def jump(self, state: Array, h: Array, jumped: Bool[Array, " batch"]) -> Array:
         """The state with another h for the samples that jumped."""
-        return _where(jumped, h, state)
+        return where_jumped(jumped, h, state)
 
 
 class ResidualStack(eqx.Module):

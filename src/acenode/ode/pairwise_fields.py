@@ -25,7 +25,11 @@ class GRULinear(eqx.Module):
         self.linear = eqx.nn.Linear(size, size * size, use_bias=False, key=two)
 
     def __call__(self, t, h: Float[Array, " h"]) -> Float[Array, "h h"]:
-        return self.linear(self.cell(t, h)).reshape(h.size, h.size)
+        return self.spread(self.cell(t, h))
+
+    def spread(self, c: Float[Array, " h"]) -> Float[Array, "h h"]:
+        """The linear map."""
+        return self.linear(c).reshape(c.size, c.size)
 
 
 class GRURows(eqx.Module):

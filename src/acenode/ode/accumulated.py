@@ -1,0 +1,70 @@
+"""a(t) in few numbers, where g' ends in a linear map: `a(t) = a(0) + L C(t)` with `dC/dt = c(t, h')`."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Bool, Float
+
+from .coevolve import CoEvolvingODE, slope_of
+from .evolve import where_jumped
+from .pairwise_fields import GRULinear
+
+
+def started(ode: Any, h0: Float[Array, "batch ..."]) -> tuple[Any, Any]:
+    """An ODE and its first state, for models that take steps of given sizes themselves.
+
+    The ODE is the given one, or one that moves in the same way with fewer numbers.
+    """
+    if isinstance(ode, CoEvolvingODE) and ode.evolution == "evolved" and isinstance(ode.g, GRULinear) and not ode.renew:
+        few = AccumulatedODE(ode, ode.initial(h0))
+        return few, few.begin(h0)
+    return ode, ode.begin(h0)
+
+
+class AccumulatedODE(eqx.Module):
+    """A `CoEvolvingODE` whose g is a linear map of few numbers, from known first attentions on.
+
+    The state is (h, C), where the other has (h, a): H numbers for the attention instead of H x H. Steps of given sizes
+    give the same h and a, but for rounding.
+    """
+
+    ode: CoEvolvingODE
+    first: Float[Array, "batch h h"]
+
+    @property
+    def g(self) -> GRULinear:
+        assert isinstance(self.ode.g, GRULinear)
+        return self.ode.g
+
+    def begin(self, h0: Float[Array, "batch h"]) -> tuple[Array, Array]:
+        """The state (h, C) that `slope` moves."""
+        return h0, jnp.zeros_like(h0)
+
+    def slope(self, t: Float[Array, " batch"], state: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The derivative of h and C."""
+        return jax.vmap(self._slope)(t, *state, self.first)
+
+    def hidden(self, state: tuple[Array, Array]) -> Array:
+        """h, out of the state."""
+        return state[0]
+
+    def logits(self, state: tuple[Array, Array]) -> Array:
+        """a, out of the state."""
+        return jax.vmap(self._logits)(state[1], self.first)
+
+    def jump(self, state: tuple[Array, Array], h: Array, jumped: Bool[Array, " batch"]) -> tuple[Array, Array]:
+        """The state with another h for the samples that jumped; their attention is kept."""
+        return where_jumped(jumped, h, state[0]), state[1]
+
+    def _held(self, x):
+        return stop_gradient(x) if self.ode.hold_attention else x
+
+    def _logits(self, c, first):
+        return first + self._held(self.g.spread(c))
+
+    def _slope(self, t, h, c, first):
+        attended = self.ode.attention(h, self._held(self._logits(c, first)))
+        return slope_of(self.ode.f, t, attended, h), self._held(self.g.cell(t, attended))
