@@ -11,16 +11,16 @@ import pytest
 
 
 def _quick_compiler() -> None:
-    """Half of the compiler's time goes into fusions that small programs do not need.
+    """Half of the compiler's time goes into fusions that small programs do not need, a tenth into cutting them up.
 
-    An unknown flag would end the process, so another one tries it first; the workers of a run inherit the answer.
+    An unknown flag would end the process, so another one tries them first; the workers of a run inherit the answer.
     """
-    flag = "--xla_cpu_use_fusion_emitters=false"
+    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     given = os.environ.get("XLA_FLAGS", "")
-    if flag in given or "ACENODE_TESTS_TRIED_FLAGS" in os.environ:
+    if flags in given or "ACENODE_TESTS_TRIED_FLAGS" in os.environ:
         return
     os.environ["ACENODE_TESTS_TRIED_FLAGS"] = "yes"
-    wanted = f"{given} {flag}".strip()
+    wanted = f"{given} {flags}".strip()
     trial = [sys.executable, "-c", "import jax; jax.devices()"]
     if subprocess.run(trial, env={**os.environ, "XLA_FLAGS": wanted}, capture_output=True).returncode == 0:
         os.environ["XLA_FLAGS"] = wanted

@@ -56,7 +56,7 @@ def test_the_state_holds_the_intensity_and_its_integral(case):
     headed, question, trace = case
     states = trace.states[0, 0]
     field = headed.model.latent.ode.f
-    path = headed.model.latent.ode(trace.h0[:1], jnp.linspace(0, question.times[0, -1], 201))
+    path = eqx.filter_jit(headed.model.latent.ode)(trace.h0[:1], jnp.linspace(0, question.times[0, -1], 201))
     z = path.h[0, :, : -field.variables]
     rates = np.exp(jax.vmap(field.log_rate)(z))
     log_rate, integral = headed.head.events(states[-1])
@@ -69,15 +69,16 @@ def test_the_state_holds_the_intensity_and_its_integral(case):
 def test_the_bound_has_the_likelihood_of_the_observation_times(case):
     headed, question, trace = case
     epoch = jnp.asarray(0)
-    both = negative_elbo(headed.head, question, trace, epoch, 0.5, 10, event_weight=1.0)
-    values = negative_elbo(headed.head, question, trace, epoch, 0.5, 10, event_weight=0.0)
+    bound = eqx.filter_jit(negative_elbo)
+    both = bound(headed.head, question, trace, epoch, 0.5, 10, event_weight=1.0)
+    values = bound(headed.head, question, trace, epoch, 0.5, 10, event_weight=0.0)
     told = np.zeros((2, 2))
     for k in range(2):
         for b in range(2):
             terms = []
+            logs, integrals = (np.asarray(x) for x in jax.vmap(headed.head.events)(trace.states[k, b]))
             for v in range(VARIABLES):
                 seen = np.asarray(question.observed)[b, 1:, v]
-                logs, integrals = jax.vmap(headed.head.events)(trace.states[k, b])
                 terms.append(float(logs[1:][seen, v].sum() - (integrals[-1, v] - integrals[0, v])))
             told[k, b] = np.mean(terms)
     np.testing.assert_allclose(values - both, told.mean(), rtol=1e-5)
@@ -95,7 +96,7 @@ def test_it_finds_how_often_a_variable_is_observed():
     task = Reconstruct(noise=1.0)
     done = fit(build, task, question, split, Recipe(epochs=40, batch_size=16), [Member(learning_rate=0.02)])
     model = done.model()
-    trace = model.model(question.known[:16], jnp.ones((16, 1)), jax.random.key(0))
+    trace = eqx.filter_jit(model.model)(question.known[:16], jnp.ones((16, 1)), jax.random.key(0))
     _, integral = model.head.events(trace.states.mean((0, 1, 2)))
     assert 6 < integral[0] < 10 and 1 < integral[1] < 3
 

@@ -181,7 +181,7 @@ def test_the_mean_attention_is_kept_with_its_entropy(key):
     np.testing.assert_allclose(np.sum(kept["matrices"], axis=-1), 1, atol=3e-4)  # kept with four digits
     assert all(0 < e <= np.log(3) + 1e-6 for e in kept["entropy"])
     asked = jnp.full((1, 1), 1.0)
-    last = model(question.known[18:19], asked, key, attention=True).attention
+    last = eqx.filter_jit(model)(question.known[18:19], asked, key, attention=True).attention
     assert last.shape == (1, 1, 1, 3, 3)
 
 

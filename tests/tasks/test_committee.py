@@ -21,7 +21,7 @@ TASK = LabelSeries(noise=0.5)
 def build(key) -> Headed:
     one, two, three = jax.random.split(key, 3)
     f, g = MLPField(3, 4, 1, key=one), pairwise_field("linear_h2", 3, 4, 1, key=two)
-    ode = CoEvolvingODE(f, g, Pairwise(), Correlation(3), Solver("rk4", step=0.5))
+    ode = CoEvolvingODE(f, g, Pairwise(), Correlation(3), Solver("rk4", step=0.5, max_steps=4, checkpoints=4))
     model = LatentODE(GRUEncoder(2, 4, key=two), eqx.nn.Linear(4, 6, key=one), ode, (3,), samples=2)
     return Headed(model, LabelHead(eqx.nn.Linear(3, 2, key=three), 3, width=4, key=three))
 
@@ -38,7 +38,12 @@ def batch() -> Labelled:
 
 @pytest.fixture(scope="module")
 def committee() -> Committee:
-    return Committee.of(SIZE, build)(jax.random.key(0))
+    return eqx.filter_jit(Committee.of(SIZE, build))(jax.random.key(0))
+
+
+@eqx.filter_jit
+def outputs(task, model, batch, key):
+    return task.outputs(model, batch, key)
 
 
 def test_members_differ_and_all_are_counted(committee):
@@ -64,8 +69,8 @@ def test_every_member_has_the_gradient_it_would_have_alone(committee, batch):
 
 def test_the_answer_is_the_mean(committee, batch):
     key = jax.random.key(3)
-    told = Pooled(TASK).outputs(committee, batch, key)
-    each = [TASK.outputs(committee[k], batch, one) for k, one in enumerate(jax.random.split(key, SIZE))]
+    told = outputs(Pooled(TASK), committee, batch, key)
+    each = [outputs(TASK, committee[k], batch, one) for k, one in enumerate(jax.random.split(key, SIZE))]
     np.testing.assert_allclose(told, np.mean(each, axis=0), rtol=1e-5)
     weight = jnp.ones(12)
     assert Pooled(TASK).metrics(told, batch, weight) == TASK.metrics(told, batch, weight)
@@ -81,8 +86,8 @@ class Unmapped(LabelSeries):
 
 def test_members_answer_one_after_the_other(committee, batch):
     key = jax.random.key(3)
-    told = Pooled(Unmapped()).outputs(committee, batch, key)
-    np.testing.assert_allclose(told, Pooled(TASK).outputs(committee, batch, key), rtol=1e-5)
+    told = outputs(Pooled(Unmapped()), committee, batch, key)
+    np.testing.assert_allclose(told, outputs(Pooled(TASK), committee, batch, key), rtol=1e-5)
     with pytest.raises(NotImplementedError, match="vmap"):
         eqx.filter_vmap(lambda model: Unmapped().outputs(model, batch, key))(committee.models)
 
