@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from acenode.cli.main import app
 from acenode.datasets.split import Split
 from acenode.models import Filter, LatentODE, RNNDt
 from acenode.models.encoders import GRUEncoder
@@ -19,6 +21,7 @@ from acenode.paper.baseline import Baseline
 from acenode.paper.figures import attention_over_time, error_over_time
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Prepared, Row
+from acenode.paper.tables import TABLES
 from acenode.paper.value_baselines import last_value, mean_value, published_mse
 from acenode.series import extrapolate, hold_out, series, stack
 from acenode.tasks import Headed, Reconstruct, ValueHead
@@ -88,6 +91,21 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     other = replace(args[0], config={"scaling": "another"})
     (again,) = reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())  # what was made otherwise is not done
     assert again.config["scaling"] == "another"
+
+
+def test_the_command_stops_in_time_and_goes_on(prepared, tmp_path, monkeypatch):
+    monkeypatch.setitem(TABLES, "toy", (row(prepared, []),))
+    asked = ["reproduce", "toy", "--seeds", "1", "--epochs", "2"]
+    places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
+    for _ in range(2):  # an epoch each: the second ends with the last one, and has not tested yet
+        cut = CliRunner().invoke(app, [*asked, *places, "--minutes", "1e-9"])
+        assert cut.exit_code == 75 and "The same call goes on from the last whole epoch." in cut.stderr
+        assert results.load(tmp_path / "results") == []
+    whole = CliRunner().invoke(app, [*asked, *places])
+    assert whole.exit_code == 0 and "over 1 seeds" in whole.stdout
+    (kept,) = results.load(tmp_path / "results")
+    (never_cut,) = reproduce(row(prepared, []), [0], tmp_path, tmp_path / "whole", epochs=2, progress=Quiet())
+    assert kept.metrics == never_cut.metrics and kept.history == never_cut.history
 
 
 def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tmp_path):

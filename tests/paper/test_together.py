@@ -1,11 +1,12 @@
 """Rows at a time: order, sharing of time, and how all of them end when one does."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
-from acenode.paper.together import together
+from acenode.paper.together import OutOfTime, together
 from acenode.tasks import Forecast
 from acenode.train import Member, Recipe
 
@@ -61,3 +62,22 @@ def test_when_one_fails_the_others_end_at_their_next_epoch(order):
     with pytest.raises(ValueError, match="no such data"):
         list(together(order, run, 2))
     assert ended == ["good"]
+
+
+def test_when_time_is_over_all_end_at_their_next_epoch():
+    begun, ended = threading.Barrier(2, timeout=20), []
+
+    def run(name, progress):
+        begin(progress)
+        begun.wait()
+        try:
+            for epoch in range(10_000):
+                time.sleep(0.01)
+                progress.epoch(epoch, RECORD, 10)
+        except (OutOfTime, KeyboardInterrupt):
+            ended.append(name)
+            raise
+
+    with pytest.raises(OutOfTime):
+        list(together(["a", "b", "never begun"], run, 2, seconds=0.2))
+    assert sorted(ended) == ["a", "b"]

@@ -52,3 +52,21 @@ def test_members_that_have_stopped_do_not_count(bar):
     told["validation_distance"] = np.asarray([np.nan, np.nan])
     bar.epoch(1, told, 100)
     assert "L_h 3.000" in row(bar).fields["numbers"] and "distance nan" in row(bar).fields["numbers"]
+
+
+def test_a_log_gets_a_line_now_and_then(bar, capsys):
+    for epoch in range(1, 4):
+        bar.epoch(epoch, record(), 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(", ")[0] for line in lines] == [f"the run (2 runs at once): epoch {e} of 4" for e in (2, 4)]
+    assert "val distance 0.5000" in lines[0]
+
+
+def test_a_terminal_gets_no_lines(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    bar = Bar("the run")
+    assert bar._display.watched
+    bar.start(Recipe(epochs=4), [Member()], Walk(), 0)
+    bar.epoch(0, record(), 100)
+    bar.stop()
+    assert "epoch 1 of 4" not in capsys.readouterr().err

@@ -1,11 +1,14 @@
 """`acenode reproduce`: train rows of the paper's tables."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .say import fail
+
+UNFINISHED = 75  # what Unix calls a temporary failure: try again
 
 
 def reproduce(
@@ -33,6 +36,10 @@ def reproduce(
     jobs: Annotated[
         int, typer.Option(min=1, help="Rows at a time: while one trains on an accelerator, the host compiles another.")
     ] = 1,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Stop at the end of the epoch after so many; the same call goes on (exit status 75)."),
+    ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data files.")] = None,
     results: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder for checkpoints.")] = Path("runs"),
@@ -43,7 +50,7 @@ def reproduce(
     from ..paper.results import BrokenResult
     from ..paper.row import Row
     from ..paper.tables import names, rows_of
-    from ..paper.together import together
+    from ..paper.together import OutOfTime, together
     from ..train import CheckpointMismatch
 
     if table not in names():
@@ -63,12 +70,17 @@ def reproduce(
     budget = {"epochs": epochs, "learning_rates": learning_rate or (), "penalties": penalty or (), "grid": grid}
     seeded = range(seeds or (2 if quick else 5))
 
+    seconds = math.inf if minutes is None else 60 * minutes
+
     def run(row, progress):
         return run_row(row, seeded, results, runs, **budget, quick=quick, data_dir=data_dir, progress=progress)
 
     try:
-        for row, done in together(chosen, run, jobs, lambda row: row.name):
+        for row, done in together(chosen, run, jobs, lambda row: row.name, seconds):
             typer.echo(f"{row.name}: {_told(row, done, quick) if done else f'done before, see {results / row.table}'}")
+    except OutOfTime:
+        typer.echo(f"{minutes:g} minutes are over. The same call goes on from the last whole epoch.", err=True)
+        raise typer.Exit(UNFINISHED) from None
     except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
         fail(str(error))
 

@@ -1,5 +1,7 @@
 """What a run shows while it runs."""
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -30,18 +32,29 @@ class Quiet:
     def stop(self) -> None: ...
 
 
+SECONDS = 30.0  # between two lines of a log
+
+
 class Display:
-    """What `Bar`s are drawn on; as a context, it shows those of several runs at once."""
+    """What `Bar`s are drawn on, beside the output proper; as a context, it shows those of several runs at once.
+
+    Where nobody watches, such as in a log file, it takes lines instead.
+    """
 
     def __init__(self):
+        from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+        console = Console(stderr=True)
+        self.watched = console.is_terminal
         self.rows = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}\n{task.fields[numbers]}"),  # two lines, to fit a narrow terminal
             BarColumn(bar_width=8),
             TextColumn("{task.completed}/{task.total}"),
             TimeRemainingColumn(compact=True),
+            console=console,
+            disable=not self.watched,
         )
 
     def __enter__(self) -> "Display":
@@ -67,11 +80,13 @@ class Bar:
         import time
 
         self._clock, self._monitor = time.perf_counter, task.monitor
-        label = self.name if len(members) == 1 else f"{self.name} ({len(members)} runs at once)"
-        self._row = self._display.rows.add_task(label, total=recipe.epochs, completed=first_epoch, numbers="compiling")
+        self._epochs = recipe.epochs
+        self._label = self.name if len(members) == 1 else f"{self.name} ({len(members)} runs at once)"
+        begun = {"total": recipe.epochs, "completed": first_epoch, "numbers": "compiling"}
+        self._row = self._display.rows.add_task(self._label, **begun)
         if self._alone:
             self._display.rows.start()
-        self._last = self._clock()
+        self._last, self._told = self._clock(), -math.inf
 
     def epoch(self, epoch, record, samples) -> None:
         now = self._clock()
@@ -85,6 +100,9 @@ class Bar:
             f"{mean['validation_' + self._monitor]:.4f} NFE {mean['nfe']:.0f} {rate:,.0f} samples/s"
         )
         self._display.rows.update(self._row, completed=epoch + 1, numbers=numbers)
+        if not self._display.watched and (epoch + 1 == self._epochs or now - self._told > SECONDS):
+            print(f"{self._label}: epoch {epoch + 1} of {self._epochs}, {numbers}", file=sys.stderr, flush=True)
+            self._told = now
 
     def stop(self) -> None:
         if self._alone:
