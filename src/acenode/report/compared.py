@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 
+from ..paper.images import CROP
 from ..paper.physionet import COMMITTEE
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
@@ -54,6 +55,8 @@ _VARIANTS = (
     ", extrapolation",
     ", leaning on the last value, extrapolation",
     ", held-out points",
+    f", crops of {CROP}",
+    ", split by window",
 )
 BASES = {(row + variant, base + variant) for row, base in _BASES.items() for variant in _VARIANTS}
 """Attentive rows, each with the row that it extends."""

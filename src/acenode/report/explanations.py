@@ -7,6 +7,7 @@ from either. Ours follow the paper's text, and are chosen on validation data.
 from ..models.statistics import BINS
 from ..paper import activity, double_ou
 from ..paper.bayes import SHARP
+from ..paper.images import CROP
 from ..paper.physionet import COMMITTEE, STRONG
 
 _TEST_CHOSEN = (
@@ -59,7 +60,8 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         _TEST_CHOSEN,
         _JOINT,
         _UNEQUAL + " On CIFAR10 only the attentive model has weight decay.",
-        "The released code trains on crops of 28 pixels and tests on whole images of 32; ours trains and tests on 32.",
+        f"The released code trains on crops of {CROP} pixels and tests on whole images of 32, as our rows called crops "
+        f"of {CROP} do; the others train and test on 32.",
         "The seeds that the authors list beside their code average 0.8582 ± 0.0031 for ACE-ODE-Net; the paper prints "
         "0.8599 ± 0.0012. By the paper's own table ResNet is better than ACE-ODE-Net here.",
     ),
@@ -121,7 +123,8 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
     "activity": (
         "The published column is called AUC; what the released code computes is the accuracy over time points.",
         "The published windows overlap by half and are split at random, so that training and test share time points, "
-        "and both are then drawn again with replacement. A split by recording keeps them apart.",
+        "and both are then drawn again with replacement. A split by recording keeps them apart. The rows called split "
+        "by window have the published split, without the second drawing, and a tenth of training to validate.",
         "The released code has no validation set and prints the test score of every epoch.",
         "Networks 500 wide with the released code's first weights learn nothing but the commonest class for epochs; "
         "in ours the vector fields start with smaller ones.",
