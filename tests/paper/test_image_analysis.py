@@ -12,6 +12,7 @@ from acenode.datasets.split import Split
 from acenode.models import ImageClassifier, Stem
 from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Correlation, Elementwise, NeuralODE, Pairwise, Solver
 from acenode.paper import image_analysis as analysis
+from acenode.paper.image_figures import silhouettes
 from acenode.paper.images import SETTINGS, classifier
 from acenode.tasks import LabelImages, Pictures
 from acenode.train import CheckpointMismatch, Member, Recipe, fit, take
@@ -91,6 +92,17 @@ def test_separated_clusters_have_a_silhouette_near_one(blobs):
     scores = analysis.silhouette(features, labels, seed=0)
     assert set(scores) == {"kmeans", "classes"}
     assert 0.95 < scores["classes"] <= scores["kmeans"] + 1e-12 <= 1
+
+
+def test_a_result_keeps_the_silhouettes_of_both_features(model):
+    pixels = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 1), np.uint8)
+    data, tested = Pictures(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
+    kept = silhouettes(model, LabelImages(), data, tested)
+    found = analysis.features(model, pixels[tested] / 255.0)
+    for name, numbers in (("silhouette", found.pooled), ("silhouette_maps", found.maps)):
+        expected = analysis.silhouette(numbers, data.label[tested], seed=0)
+        assert kept[name] == pytest.approx(expected["kmeans"], abs=1e-6)
+        assert kept[f"{name}_classes"] == pytest.approx(expected["classes"], abs=1e-6)
 
 
 def test_labels_that_are_no_clusters_have_a_silhouette_below_zero(blobs):
