@@ -8,7 +8,7 @@ import pytest
 
 from acenode.models import gru_ode_bayes
 from acenode.models.gru_ode_bayes import GRUODEBayes
-from acenode.ode import AugmentedODE, CoEvolvingODE, Correlation, GRUField, GRULinear, NeuralODE, Pairwise
+from acenode.ode import AugmentedODE, CoEvolvingODE, Correlation, GRUField, GRULinear, NeuralODE, Pairwise, sentence
 from acenode.series import Question, Series, series, stack
 from acenode.tasks import Forecast, Headed
 from acenode.train import Member, Recipe, fit, parameter_count
@@ -27,7 +27,8 @@ def model(ode=None, extra=0, **options) -> GRUODEBayes:
 def attentive(own_leak=False, scale=1.0, **options) -> CoEvolvingODE:
     one, two = jax.random.split(ONE)
     f, g = GRUField(SIZE, own_leak, key=one), GRULinear(SIZE, key=two)
-    return CoEvolvingODE(f, g, Pairwise(scale), Correlation(SIZE), **options)
+    known = Correlation(SIZE, reference=jnp.eye(SIZE))
+    return CoEvolvingODE(f, g, Pairwise(scale), known, **options)
 
 
 def data(seed: int = 0) -> Series:
@@ -203,6 +204,20 @@ def test_a_series_with_too_many_steps_fails_with_a_status():
     trace = ask(eqx.nn.inference_mode(model()), s, np.array([[1.0], [1.0], [1000.0]]))
     assert trace.stats.failed.tolist() == [False, False, True]
     assert np.isfinite(trace.states).all()
+
+
+def test_a_series_with_rows_before_the_start_fails_with_a_status():
+    s = data()
+    early = eqx.tree_at(lambda s: s.times, s, np.asarray(s.times) - np.array([[0.0], [2.0], [0.0]]))
+    trace = ask(eqx.nn.inference_mode(model()), early, QUERIES)
+    assert trace.stats.failed.tolist() == [False, True, False]
+    assert "before the start" in sentence(trace.stats.status[1])
+
+
+def test_a_g_of_the_wrong_shape_is_refused():
+    ode = CoEvolvingODE(GRUField(SIZE, key=ONE), GRUField(SIZE, key=TWO), Pairwise(), Correlation(SIZE))
+    with pytest.raises(ValueError, match="see pairwise_field"):
+        ask(model(ode), data(), QUERIES)
 
 
 def test_dropout_acts_in_training_only():

@@ -51,7 +51,19 @@ def test_values_and_gradients_are_those_of_the_attention_itself(f, held):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+class Doubled(GRULinear):
+    """Of a user's own."""
+
+    def __call__(self, t, h):
+        return 2 * super().__call__(t, h)
+
+
 def test_what_cannot_be_kept_in_few_numbers_is_left_alone():
+    q = Dense(SIZE, key=KEYS[2])
+    biased = eqx.tree_at(lambda g: g.linear, GRULinear(SIZE, key=KEYS[1]), eqx.nn.Linear(SIZE, SIZE**2, key=KEYS[1]))
+    for g in (Doubled(SIZE, key=KEYS[1]), biased):
+        other = CoEvolvingODE(F["own leak"], g, Pairwise(), q)
+        assert started(other, H0)[0] is other
     for other in (ode(renew=True), NeuralODE(F["own leak"])):
         assert started(other, H0)[0] is other
     frozen = CoEvolvingODE(F["own leak"], None, Pairwise(), Correlation(SIZE), evolution="frozen")

@@ -2,7 +2,9 @@
 
 import re
 
+import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from problems import Wave, decay
 
@@ -18,6 +20,7 @@ from acenode.ode import (
     Pairwise,
     ResidualStack,
     Solver,
+    sentence,
 )
 from acenode.ode.path import check_question
 
@@ -59,6 +62,31 @@ every_ode = pytest.mark.parametrize("ode", ODES, ids=lambda ode: type(ode).__nam
 def test_questions(ode, h0, times, says):
     with pytest.raises(ValueError, match=re.escape(f"{type(ode).__name__}: ") + ".*" + re.escape(says)):
         ode(h0, times)
+
+
+@pytest.mark.parametrize("times", [[1.0, 0.5], [0.0, 1.0, 0.5], [0.0, jnp.nan, 1.0], [0.0, jnp.inf]])
+@pytest.mark.parametrize("gradient", ["checkpointed", "direct"])
+def test_bad_times_that_are_not_known_before_the_solve_fail_with_a_status(times, gradient):
+    ode = NeuralODE(decay, Solver("rk4", step=0.25, max_steps=16, gradient=gradient))
+    good = jnp.linspace(0.0, 1.0, len(times))
+    path = eqx.filter_jit(ode)(H0, jnp.stack([jnp.asarray(times), good]))
+    assert path.stats.failed.tolist() == [True, False] and "not sorted" in sentence(path.stats.status[0])
+    assert np.isnan(path.h[0]).all() and np.isfinite(path.h[1]).all() and np.isfinite(path.finite).all()
+
+
+@pytest.mark.parametrize(
+    "f, g, says",
+    [
+        (lambda t, h: h[:1], lambda t, h: jnp.outer(h, h), "dh/dt of shape (1,) where h has (3,)"),
+        (lambda t, h: h, lambda t, h: h, "da/dt of shape (3,) where a has (3, 3); see pairwise_field"),
+    ],
+)
+def test_a_slope_of_another_shape_than_its_state(f, g, says):
+    """Batches of one and of H, for which arithmetic would stretch it."""
+    ode = CoEvolvingODE(f, g, Pairwise(), Identity())
+    for h0 in (jnp.ones((1, 3)), jnp.ones((3, 3))):
+        with pytest.raises(ValueError, match=re.escape(says)):
+            ode(h0, TIMES)
 
 
 def test_whole_numbers_are_no_states():

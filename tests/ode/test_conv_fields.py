@@ -145,6 +145,13 @@ def test_fields_are_evaluated_together_only_where_that_is_the_same(monkeypatch):
     assert kind(CoEvolvingODE(ode.f, lambda t, h: h, ode.attention, ode.initial, ode.solver)) is _Coupled
     assert kind(CoEvolvingODE(lambda t, h: h, lambda t, h: h, Pairwise(), ode.initial, ode.solver)) is _Coupled
 
+    class Slower(ConvField):  # of a user's own: what it inherits to answer together is not what it answers alone
+        def __call__(self, t, h):
+            return 0.1 * super().__call__(t, h)
+
+    slower = [Slower(4, key=k) for k in jax.random.split(jax.random.key(0))]
+    assert kind(CoEvolvingODE(*slower, ode.attention, ode.initial, ode.solver)) is _Coupled
+
 
 # --- ResidualBlock --------------------------------------------------------------------------------------------
 

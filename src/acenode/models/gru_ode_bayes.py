@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..ode import Stats
 from ..ode.accumulated import started
-from ..ode.stepping import OK, TOO_MANY_STEPS
+from ..ode.solve import check_slope
+from ..ode.stepping import BAD_TIMES, OK, TOO_MANY_STEPS
 from ..series import Series
 from .ticks import ticks
 from .trace import Trace
@@ -101,7 +102,7 @@ class GRUODEBayes(eqx.Module):
     - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its
       solver is not used;
     - `count` is how many steps a series may take, e.g. its span over `step` and one for each row whose time is not a
-      whole number of steps; a series that needs more fails, with a status;
+      whole number of steps; a series that needs more fails, with a status, and so does one with rows before `start`;
     - `dropout` acts on the first state and on the emission, one mask a series and call;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
@@ -153,10 +154,11 @@ class GRUODEBayes(eqx.Module):
         pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
         asked = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
         rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(laid.row)
-        status = jnp.where(laid.enough, OK, TOO_MANY_STEPS).astype(jnp.int32)
+        early = (seen & (jnp.asarray(series.times) < self.start)).any(axis=1)
+        status = jnp.where(early, BAD_TIMES, jnp.where(laid.enough, OK, TOO_MANY_STEPS)).astype(jnp.int32)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(laid.enough, ode.hidden(asked))[None],
+            states=_zero_unless(status == OK, ode.hidden(asked))[None],
             summary=ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
             attention=_logits(ode, asked)[None] if attention and hasattr(ode, "logits") else None,
@@ -210,6 +212,7 @@ class GRUODEBayes(eqx.Module):
 
     def _moved(self, state, time, dt):
         slope = self.ode.slope(time, state)
+        check_slope(slope, state)
         return jax.tree.map(lambda y, s: y + dt.reshape(-1, *(1,) * (y.ndim - 1)) * s, state, slope)
 
     def _observed(self, state, x, observed, keep):

@@ -30,8 +30,8 @@ def ticks(
 ) -> Ticks:
     """Lay out one series: every gap between two moments is cut into equal steps of at most `step`.
 
-    Moments are the times of the real rows and the queried times. What lies before `start` is met at once. The first
-    tick has no length, so that a row at the very start has a tick of its own.
+    Moments are the times of the real rows and the queried times. A query before `start` is one at it; of rows before
+    `start` only the last is met. The first tick has no length, so that a row at the very start has a tick of its own.
     """
     moments = jnp.sort(jnp.maximum(jnp.concatenate([jnp.where(real, rows, start), queries]), start))
     gap = jnp.diff(moments, prepend=jnp.asarray([start], moments.dtype))

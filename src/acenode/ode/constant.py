@@ -6,7 +6,10 @@ from jaxtyping import Array
 
 
 class Constant(eqx.Module):
-    """An array that training leaves alone: no gradient, no weight decay, no penalty."""
+    """An array without a gradient, which `fit` leaves alone: no weight decay, no penalty.
+
+    Training of one's own has to leave it alone too: `acenode.train.groups` names every array's group.
+    """
 
     array: Array
 

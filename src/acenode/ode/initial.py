@@ -35,15 +35,16 @@ def correlation(h: Float[Array, "batch h *rest"]) -> Float[Array, "h h"]:
 class Correlation(eqx.Module):
     """The correlation matrix of h(0): the paper's choice for time series.
 
-    While training, over the mini-batch. In inference mode (`equinox.nn.inference_mode`) a stored reference,
-    measured on training data by `remember`, so that a prediction never depends on the rest of its batch.
+    While training, over the mini-batch. In inference mode (`equinox.nn.inference_mode`) a stored `reference`,
+    measured on training data by `remember`, so that the attention never depends on the rest of a batch. `fit` sees to
+    that; before, there is none, and what is predicted is not a number.
     """
 
     reference: Constant
     inference: bool
 
-    def __init__(self, size: int, inference: bool = False):
-        self.reference = Constant(jnp.eye(size))
+    def __init__(self, size: int, inference: bool = False, *, reference: Float[Array, "h h"] | None = None):
+        self.reference = Constant(jnp.full((size, size), jnp.nan) if reference is None else reference)
         self.inference = inference
 
     def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch h h"]:

@@ -25,6 +25,8 @@ SENTENCES = {
     "rtol and atol, use a fixed step, or lower the learning rate",
     stepping.NOT_FINITE: "the state became infinite or not a number: lower the learning rate or the step, or "
     "check the inputs",
+    stepping.BAD_TIMES: "the times are not finite, not sorted, or before the start: sort those of each sample, and "
+    "repeat the last one where it has fewer than others",
 }
 
 
@@ -115,6 +117,12 @@ class Solver:
         `field(t, y, args)` is written for one sample. Entries that a failed solve did not reach are NaN, and
         `Stats.status` says why.
         """
+        bad = ~jnp.isfinite(times).all(axis=1) | (jnp.diff(times, axis=1) < 0).any(axis=1)
+        out, stats = self._solve(field, y0, jnp.where(bad[:, None], 0.0, times), args, keep)
+        out = jax.tree.map(lambda y: jnp.where(bad.reshape(-1, *(1,) * (y.ndim - 1)), jnp.nan, y), out)
+        return out, eqx.tree_at(lambda s: s.status, stats, jnp.where(bad, stepping.BAD_TIMES, stats.status))
+
+    def _solve(self, field, y0, times, args, keep) -> tuple[PyTree, Stats]:
         if times.shape[-1] == 1:
             return jax.tree.map(lambda y: y[:, None], keep(y0)), Stats.none(times.shape[0])
         y0, times = _in_one_precision(field, y0, times, args)
@@ -129,9 +137,21 @@ class Solver:
         return out, Stats(counts.accepted, counts.rejected, evaluations, pullbacks, counts.status)
 
 
+def check_slope(slope: PyTree, y: PyTree) -> None:
+    """Refuse a derivative that has not the shape of its state, which arithmetic would stretch to it."""
+    given, needed = ([leaf.shape[1:] for leaf in jax.tree.leaves(each)] for each in (slope, y))
+    for name, one, other in zip(("h", "a", *("state",) * len(needed)), given, needed, strict=False):
+        if one != other:
+            hint = "; see pairwise_field for a g that gives H x H numbers" if name == "a" else ""
+            raise ValueError(f"The vector field gives d{name}/dt of shape {one} where {name} has {other}{hint}.")
+    if len(given) != len(needed):
+        raise ValueError(f"The vector field gives {len(given)} arrays for a state of {len(needed)}.")
+
+
 def _in_one_precision(field, y0, times, args):
     """State and times in the precision in which the field answers, e.g. float32 data under float64 weights."""
     slope = eqx.filter_eval_shape(jax.vmap(field, axis_name=stepping.SAMPLES), times[:, 0], y0, args)
+    check_slope(slope, y0)
     widest = jnp.result_type(*jax.tree.leaves((y0, slope)))
     return jax.tree.map(lambda y: y.astype(widest), y0), times.astype(widest)
 

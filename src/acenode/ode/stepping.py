@@ -26,7 +26,7 @@ from .tableau import Tableau
 #: The name of the batch axis inside a vector field, for those that average over the batch.
 SAMPLES = "samples"
 
-OK, TOO_MANY_STEPS, STEP_TOO_SMALL, NOT_FINITE = range(4)
+OK, TOO_MANY_STEPS, STEP_TOO_SMALL, NOT_FINITE, BAD_TIMES = range(5)
 
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
 
