@@ -190,7 +190,8 @@ def test_hidden_points_are_asked_for_and_not_known():
 def test_the_mean_attention_is_kept_with_its_entropy(key):
     one, two, three, four = jax.random.split(key, 4)
     g = pairwise_field("linear_h2", 3, 4, 1, key=four)
-    ode = CoEvolvingODE(MLPField(3, 4, 1, key=three), g, Pairwise(), Correlation(3), Solver("euler", step=0.25))
+    known = Correlation(3, reference=jnp.eye(3))
+    ode = CoEvolvingODE(MLPField(3, 4, 1, key=three), g, Pairwise(), known, Solver("euler", step=0.25))
     model = LatentODE(GRUEncoder(2, 4, key=one), mlp(4, 6, 4, 1, key=two), ode, (3,), samples=0)
     question = extrapolate(records(), 0.5)
     args = {"until": 1.0, "unit": 48.0, "points": 3}

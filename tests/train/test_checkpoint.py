@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -189,3 +190,37 @@ def test_what_a_killed_write_left_behind_does_not_matter(written, tmp_path):
     (tmp_path / ".run.12345.part").write_bytes(written.read_bytes()[:100])
     longer = replace(RECIPE, epochs=3)
     assert same(run(path, recipe=longer).models, run(recipe=longer).models)
+
+
+class Weighed(eqx.Module):
+    """A task with an array of its own, on models with a number and a function that are not trained."""
+
+    weight: np.ndarray | jax.Array
+    monitor: str = "distance"
+    better: str = "lower"
+
+    def __hash__(self):
+        return 0
+
+    def loss(self, model, batch, key, epoch):
+        return Walk().loss(model[0], batch, key, epoch)
+
+    def first_states(self, model, batch, key):
+        return Walk().first_states(model[0], batch, key)
+
+    def outputs(self, model, batch, key):
+        return Walk().outputs(model[0], batch, key)
+
+    def metrics(self, outputs, batch, weight):
+        return Walk().metrics(outputs, batch, weight)
+
+
+def test_what_is_not_trained_belongs_to_a_run_too(tmp_path):
+    def of(rate=0.1, bend=jnp.tanh, weight=1.0):
+        return {"build": lambda key: (place(key), rate, bend), "task": Weighed(jnp.asarray(weight))}
+
+    run(tmp_path / "run", **of())
+    run(tmp_path / "run", **of())
+    for other in (of(rate=0.5), of(bend=jax.nn.relu), of(weight=2.0)):
+        with pytest.raises(CheckpointMismatch, match="another run"):
+            run(tmp_path / "run", **other)

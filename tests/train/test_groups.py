@@ -116,6 +116,14 @@ def test_only_models_with_batch_statistics_remember():
     assert same(after[0], plain)
 
 
+def test_first_states_of_one_ode_are_not_taken_for_those_of_another():
+    f, g = Field(jnp.ones((2, 2)), (2,)), Field(jnp.ones((4, 2)), (2, 2))
+    one = CoEvolvingODE(f, g, Pairwise(), Correlation(2))
+    assert np.isfinite(remember([one, ode(1.0)], jnp.eye(2), None)[0].initial.reference.array).all()
+    with pytest.raises(ValueError, match="several ODEs whose attention is measured"):
+        remember([one, one], jnp.eye(2), None)
+
+
 @pytest.mark.parametrize("kind, order", [("l1", 1), ("l2", 2)])
 def test_norm_is_that_of_all_parameters_in_one_vector(kind, order):
     tree = {"a": jnp.asarray([[3.0, -4.0]]), "b": [jnp.asarray(-12.0), None, jnp.arange(3)]}

@@ -209,7 +209,7 @@ class _Still(eqx.Module):
 def test_a_group_without_parameters_is_no_error():
     model = build(jax.random.key(0))
     w = model.ode.g.w
-    ode = CoEvolvingODE(_Still(), Field(w, (2, 2)), Pairwise(), Correlation(2))
+    ode = CoEvolvingODE(_Still(), Field(w, (2, 2)), Pairwise(), Correlation(2, reference=jnp.eye(2)))
     model = _Fixed(Toy(ode, Constant(model.head), model.shift))
     assert "main" not in jax.tree.leaves(groups(model)) and "initial" not in jax.tree.leaves(groups(model))
     assert same(stepped(main_step, Recipe(), model)[0], model)

@@ -116,7 +116,7 @@ def fit(
     program = Program(build, task, recipe, rows.train.shape[1])
     state, static = program.start(seeds, rows, data)
 
-    fingerprint = _fingerprint(task, recipe, members, state, data, folds)
+    fingerprint = _fingerprint(task, recipe, members, state, static, data, folds)
     history: dict[str, list] = {}
     first, spent = 0, 0.0
     path = None if checkpoint is None else Path(checkpoint)
@@ -201,7 +201,7 @@ def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -
         )
 
 
-def _fingerprint(task: Task, recipe: Recipe, members, state, data, folds) -> str:
+def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds) -> str:
     """What must be equal for one run to go on from another's checkpoint."""
     digest = hashlib.sha256()
     # More epochs may be asked for later, unless the schedule hangs on them; functions have no name that another process
@@ -214,9 +214,11 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, data, folds) -> str
         with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
             digest.update(np.asarray(probed, np.float32).round(5).tobytes())
     # Neither have the functions that a task or a model may hold; an address would be another in every process.
-    for words in (repr(task), str(jax.tree.structure(tuple(state)))):
+    settings = [repr(leaf) for leaf in jax.tree.leaves(static)]
+    for words in (repr(task), str(jax.tree.structure(tuple(state))), *settings):
         digest.update(re.sub(" at 0x[0-9a-f]+", "", words).encode())
-    for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds])):
+    measured = eqx.filter(task, eqx.is_array)
+    for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds], measured)):
         digest.update(f"{leaf.dtype}{leaf.shape}".encode())
         digest.update(np.ascontiguousarray(leaf).tobytes())
     for leaf in jax.tree.leaves(state):

@@ -98,13 +98,21 @@ def remember(model: Model, h0: Float[Array, "batch ..."], times: Array | None) -
     """
     if isinstance(model, Committee):
         return eqx.tree_at(lambda m: m.models, model, eqx.filter_vmap(remember)(model.models, h0, times))
+    if len(_measuring(model)) > 1:
+        raise ValueError(
+            "remember: the model has several ODEs whose attention is measured on training data, and one set of first "
+            "states for all of them. Call `remember` of each ODE with its own, or give all but one another `initial`."
+        )
     return _on_odes(lambda ode: ode.remember(h0, times), model)
 
 
 def remembers(model: PyTree) -> bool:
     """Whether evaluation rests on statistics of training data."""
-    odes = [n for n in jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))]
-    return any(
-        isinstance(n, CoEvolvingODE) and (hasattr(n.initial, "remember") or n.evolution in ("fixed", "shared"))
-        for n in odes
-    )
+    return bool(_measuring(model))
+
+
+def _measuring(model: PyTree) -> list[CoEvolvingODE]:
+    """The ODEs whose attention is measured on training data."""
+    nodes = jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))
+    odes = [n for n in nodes if isinstance(n, CoEvolvingODE)]
+    return [ode for ode in odes if hasattr(ode.initial, "remember") or ode.evolution in ("fixed", "shared")]
