@@ -1,6 +1,7 @@
 """Commands for one's own data: train, predict, evaluate, inspect, models, export."""
 
 import json
+import math
 import sys
 import warnings
 from dataclasses import asdict
@@ -41,6 +42,7 @@ def train(
 ) -> None:
     """Train a model on a table of irregular measurements. Ctrl-C keeps the best so far; the same command goes on."""
     from ..estimators import Classifier, Forecaster, Imputer
+    from ..estimators.saved import check_target
 
     kinds: dict[Task, Any] = {Task.forecast: Forecaster, Task.classify: Classifier, Task.impute: Imputer}
     given: dict[str, Any] = {"epochs": epochs, "hidden": hidden, "learning_rate": learning_rate, "seed": seed}
@@ -54,18 +56,28 @@ def train(
     elif label is not None:
         fail(f"--label is for --task classify, not for {task.value}.")
     estimator = kinds[task](**given)
+    place = out.resolve()
+    checkpoint = place.with_name(f".{place.name}-training.safetensors")
+    _checked(lambda: check_target(out))
+    _check_writable(place)
     frame = _checked(lambda: _read(data, exact={id, time, label or ""}))
-    checkpoint = out.with_name(f".{out.name}-training.safetensors")
-    _check_writable(out)
     estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
-    _checked(lambda: estimator.save(out))
+    if not math.isfinite(estimator.summary_.validation):
+        checkpoint.unlink(missing_ok=True)
+        fail("the training ran away: no epoch had a finite score, and nothing is saved. Try a lower --learning-rate.")
+    _checked(lambda: estimator.save(place))
     if finished:
         checkpoint.unlink(missing_ok=True)
+    _show_summary(estimator, out, as_json)
     if report:
         from .own_report import write_report
 
-        _checked(lambda: write_report(estimator, frame, out))
-    _show_summary(estimator, out, as_json)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # such as letters that a font does not have
+                write_report(estimator, frame, out)
+        except Exception as error:  # whatever it is, it must not cost a finished training
+            typer.echo(f"acenode: the model is saved, but there is no report: {error}", err=True)
 
 
 def predict(
@@ -163,9 +175,10 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> tuple[Any
     try:
         return _checked(lambda: estimator.fit(frame, checkpoint=checkpoint, progress=not quiet)), True
     except CheckpointMismatch:
-        # An interrupted run with other data or settings: begin anew.
-        checkpoint.unlink()
-        return _fit(estimator, frame, checkpoint, quiet)
+        fail(
+            f"{checkpoint} is what an interrupted training with other data or settings left. Go on with that one, or "
+            "delete the file, or choose another --out."
+        )
     except KeyboardInterrupt:
         if not checkpoint.exists():
             fail("stopped before the first epoch was over; nothing was kept.")

@@ -14,6 +14,7 @@ from ..series import Panel, Series
 from ..tasks.forecast import mixture, predictions
 from ..train.checkpoint import write_atomically
 from .base import with_room
+from .saved import HEAD
 
 
 def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, queries: int = 8) -> Path:
@@ -25,6 +26,8 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     asked times, or the probabilities of the labels, all in the units of the data.
     """
     out = Path(out)
+    if (out.parent / HEAD).is_file():
+        raise ValueError(f"{out.parent.absolute()} holds a saved model; choose another place for the program.")
     width = len(estimator.columns_.values)
     single = jnp.float32
     known = (
@@ -70,7 +73,7 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     except ImportError as error:
         raise ValueError("export needs flatbuffers; install it with: pip install 'acenode[export]'") from error
     write_atomically(out, content)
-    beside = out.with_suffix(".json")
+    beside = out.with_name(f"{out.name}.json")
     write_atomically(beside, json.dumps(described, indent=1, default=str).encode() + b"\n")
     return beside
 

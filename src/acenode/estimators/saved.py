@@ -30,7 +30,7 @@ def save(estimator: Any, folder: str | Path) -> Path:
     """
     target = Path(folder)
     try:
-        _check_target(target)
+        check_target(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         part = _beside(target)
         try:
@@ -47,7 +47,8 @@ def save(estimator: Any, folder: str | Path) -> Path:
     return target
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """Refuse a place where no model can be saved."""
     if target.exists() and not target.is_dir():
         raise ModelFolderError(f"{target} is a file; choose a folder for the model.")
     others = sorted(each.name for each in target.iterdir() if each.name not in _OURS) if target.is_dir() else []
