@@ -6,12 +6,15 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
+from acenode.train import CheckpointMismatch, fit
 
 COLUMNS = ("patient", "hour", "pulse", "pressure", "died")
 QUICK = ("--epochs", "2", "--hidden", "4", "--no-report")
@@ -78,7 +81,8 @@ def test_a_forecast_from_file_to_file(place, data, model):
 def test_a_run_has_its_page(model):
     names = {path.name for path in (model / "report").iterdir()}
     assert names == {"index.html", "series.png", "error.png", "learning.png"}  # this model has no attention
-    assert "Trained on 12 series of pulse, pressure." in (model / "report" / "index.html").read_text()
+    text = (model / "report" / "index.html").read_text()
+    assert "Trained on 10 series of pulse, pressure; 2 more were set aside for validation." in text
 
 
 def test_times_for_each_id_from_a_file(place, data, model):
@@ -116,7 +120,7 @@ def test_a_classifier_gives_probabilities(place, data):
 def test_an_exported_program_predicts_without_the_library(place, data, model):
     result = run("export", model, "--out", place / "model.stablehlo", "--rows", 8, "--queries", 1)
     assert result.exit_code == 0, result.output
-    about = json.loads((place / "model.json").read_text())
+    about = json.loads((place / "model.stablehlo.json").read_text())
     run("predict", model, data, "--at", 8.2, "--out", place / "again.csv")
     with (place / "again.csv").open() as file:
         expected = [float(row["mean"]) for row in csv.DictReader(file) if row["patient"] == "p0"]
@@ -282,18 +286,74 @@ def test_places_that_cannot_be_written(tmp_path, data, model, monkeypatch):
     assert not (tmp_path / "f.csv").exists()
 
 
+def test_a_program_is_not_exported_over_a_model(model, monkeypatch):
+    monkeypatch.chdir(model)
+    for out in (model / "model.stablehlo", "model.json"):
+        refused = run("export", model, "--out", out)
+        assert refused.exit_code == 1 and "holds a saved model; choose another place" in refused.stderr
+    assert run("inspect", model).exit_code == 0
+
+
+def test_a_place_that_no_model_can_have_is_refused_before_the_training(tmp_path, data, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("trained")
+
+    monkeypatch.setattr("acenode.estimators.base.fit", never)
+    (tmp_path / "mine.txt").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    for out, words in ((".", "holds other files, such as mine.txt"), ("mine.txt", "mine.txt is a file")):
+        result = train(data, out, *FORECAST)
+        assert result.exit_code == 1 and words in result.stderr
+
+
+def test_the_folder_one_is_in_may_become_a_model(tmp_path, data, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    result = train(data, ".", "--model", "gru-d")
+    assert result.exit_code == 0, result.output
+    assert run("inspect", tmp_path / "here").exit_code == 0
+
+
+def test_an_interrupted_training_with_other_settings_is_not_thrown_away(tmp_path, data, monkeypatch):
+    def interrupted(*_, **__):
+        raise CheckpointMismatch
+
+    left = tmp_path / ".model-training.safetensors"
+    left.write_text("an earlier run")
+    monkeypatch.setattr("acenode.estimators.base.fit", interrupted)
+    result = train(data, tmp_path / "model", *FORECAST)
+    assert result.exit_code == 1 and "an interrupted training with other data or settings" in result.stderr
+    assert left.read_text() == "an earlier run"
+
+
+def test_a_training_that_ran_away_is_not_saved(tmp_path, data, monkeypatch):
+    def ran_away(*arguments, **options):
+        done = fit(*arguments, **options)
+        return replace(done, best_score=np.full_like(done.best_score, np.inf))
+
+    monkeypatch.setattr("acenode.estimators.base.fit", ran_away)
+    result = train(data, tmp_path / "model", *FORECAST)
+    assert result.exit_code == 1 and "nothing is saved. Try a lower --learning-rate." in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_that_fails_does_not_cost_the_model(tmp_path, data, monkeypatch):
+    def broken(*_, **__):
+        raise IndexError("no such picture")
+
+    monkeypatch.setattr("acenode.cli.own_report.write_report", broken)
+    result = train(data, tmp_path / "model", *FORECAST)
+    assert result.exit_code == 0 and "the model is saved, but there is no report: no such picture" in result.stderr
+
+
 def test_ctrl_c_keeps_the_best_so_far_and_the_same_command_goes_on(tmp_path, data, monkeypatch):
-    from dataclasses import replace
-
-    from acenode.train import fit as real
-
     began_at = []
 
     def stopped_after_one_epoch(build, task, samples, split, recipe, members, **options):
         began_at.append(options["checkpoint"].exists())
         if len(began_at) > 1:
-            return real(build, task, samples, split, recipe, members, **options)
-        real(build, task, samples, split, replace(recipe, epochs=1), members, **options)
+            return fit(build, task, samples, split, recipe, members, **options)
+        fit(build, task, samples, split, replace(recipe, epochs=1), members, **options)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("acenode.estimators.base.fit", stopped_after_one_epoch)

@@ -1,11 +1,46 @@
-"""The page about a user's own run: which pictures each kind of estimator has."""
+"""The page about a user's own run: which pictures each kind of estimator has, and of which series."""
 
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
-from frames import labelled
+from frames import VALUES, labelled
 
+from acenode.cli import own_report
 from acenode.cli.own_report import write_report
+from acenode.estimators import load
+from acenode.estimators.table import read
+from acenode.report import plots
 
 PICTURES = {"forecaster": {"series", "error", "attention"}, "imputer": {"series", "attention"}, "classifier": set()}
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What is given to the functions that draw, by their names."""
+    seen = {}
+
+    def watch(module, name):
+        real = getattr(module, name)
+
+        def call(*args, **options):
+            seen[name] = args, options, real(*args, **options)
+            return seen[name][2]
+
+        monkeypatch.setattr(module, name, call)
+
+    watch(own_report, "_error")
+    watch(plots, "forecasts")
+    watch(plots, "attention_over_time")
+    return seen
+
+
+def set_aside(fitted, frame):
+    """The part of the frame that the report takes to be set aside."""
+    table = read(frame, fitted.columns_)
+    places = own_report._set_aside(fitted, table)
+    return None if places is None else frame[frame["machine"].isin(table.ids[places])]
 
 
 @pytest.mark.parametrize("kind", PICTURES)
@@ -15,5 +50,83 @@ def test_the_pictures_of_a_run(kind, frame, tmp_path, request):
     drawn = {path.stem for path in page.parent.glob("*.png")}
     assert drawn == {*PICTURES[kind], "learning"}
     text = page.read_text()
-    assert f"Trained on {fitted.summary_.series:,} series" in text
+    aside = fitted.summary_.validation_series
+    assert f"Trained on {fitted.summary_.series - aside:,} series of heat, flow; {aside} more were set aside" in text
     assert "http" not in text.replace("http://www.w3.org", "")
+
+
+def test_only_series_that_were_not_trained_on_are_shown_and_measured(forecaster, frame, tmp_path, drawn):
+    """The score of training on its validation series is that of the series of which the error is drawn."""
+    text = write_report(forecaster, frame, tmp_path).read_text()
+    measured = drawn["_error"][0][1].ids
+    assert len(measured) == forecaster.summary_.validation_series
+    score = forecaster.evaluate(frame[frame["machine"].isin(measured)])[forecaster.summary_.metric]
+    np.testing.assert_allclose(score, forecaster.summary_.validation, rtol=1e-4)
+    named = set(re.findall(r"machine (m\d\d)", text))
+    assert len(named) == 1 and named <= set(measured)
+    assert f"the last part of {len(measured)} series" in text
+    assert text.count("the weights were not trained on them") == 3 and "may have been trained" not in text
+    assert drawn["forecasts"][1]["later"] == "held out"
+
+
+def test_the_series_set_aside_are_known_with_labels_and_from_a_saved_model(classifier, imputer, frame, tmp_path):
+    fitted, table = classifier, labelled(frame)
+    aside = set_aside(fitted, table)
+    assert aside["machine"].nunique() == fitted.summary_.validation_series
+    score = fitted.evaluate(aside)[fitted.summary_.metric]
+    np.testing.assert_allclose(score, fitted.summary_.validation, rtol=1e-4)
+    saved = load(imputer.save(tmp_path / "model"))
+    assert set_aside(saved, frame).equals(set_aside(imputer, frame))
+
+
+def test_of_another_table_no_series_counts_as_set_aside(forecaster, classifier, frame, tmp_path, drawn):
+    turned = frame.sort_values(["machine", "hour"], ascending=[False, True])
+    assert set_aside(forecaster, turned) is None
+    assert set_aside(forecaster, frame[frame["machine"] == "m03"]) is None
+    assert set_aside(classifier, labelled(frame).replace("worn", "broken")) is None
+    text = write_report(forecaster, turned, tmp_path).read_text()
+    assert text.count("the model may have been trained on what is shown") == 3 and "not trained on" not in text
+    assert drawn["forecasts"][1]["later"] == "observed later"
+
+
+def test_nothing_is_held_out_from_an_imputer(imputer, frame, tmp_path, drawn):
+    write_report(imputer, frame, tmp_path)
+    figure = drawn["forecasts"][2]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ace-latent-ode", "observed"]
+    assert not figure.axes[0].patches
+
+
+def test_names_with_dollar_signs_or_none_are_drawn(forecaster, frame, tmp_path, drawn, monkeypatch):
+    odd = {"heat": "price $_{ in $", "flow": ""}
+    monkeypatch.setattr(forecaster, "columns_", forecaster.columns_._replace(values=tuple(odd[v] for v in VALUES)))
+    page = write_report(forecaster, frame.rename(columns=odd), tmp_path)
+    assert (page.parent / "series.png").exists()
+    ticks = drawn["attention_over_time"][2].axes[0].get_yticklabels()
+    assert [tick.get_text() for tick in ticks] == [r"price \$_{ in \$", ""]
+
+
+# --- the picture of one series, `plot` --------------------------------------------------------------------------
+
+
+def test_a_forecast_at_one_time_can_be_seen(forecaster, frame):
+    figure = forecaster.plot(frame, "m03", at=[24.0])
+    for axis in figure.axes[: len(VALUES)]:
+        forecast = axis.get_lines()[1]
+        assert list(forecast.get_xdata()) == [24.0] and forecast.get_marker() == "o"
+        (band,) = axis.collections
+        (low, high) = band.get_segments()[0][:, 1]
+        assert low < forecast.get_ydata()[0] < high
+    plt.close(figure)
+
+
+def test_all_words_of_a_plot_lie_on_it(forecaster, frame, monkeypatch):
+    odd = {"heat": "heat of the burner in $ per kW$", "flow": "flow"}
+    monkeypatch.setattr(forecaster, "columns_", forecaster.columns_._replace(values=tuple(odd[v] for v in VALUES)))
+    figure = forecaster.plot(frame.rename(columns=odd), "m03", at=[24.0, 25.0])
+    figure.canvas.draw()
+    attention = figure.axes[len(VALUES)]
+    assert [tick.get_text() for tick in attention.get_xticklabels()] == ["heat of …per kW" + r"\$", "flow"]
+    for text in (attention.title, attention.xaxis.label, attention.yaxis.label, *attention.get_xticklabels()):
+        place = text.get_window_extent()
+        assert text.get_text() and figure.bbox.x0 <= place.x0 and place.x1 <= figure.bbox.x1
+    plt.close(figure)

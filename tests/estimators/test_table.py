@@ -296,6 +296,27 @@ def test_a_column_has_one_role():
     refused(lambda: value_columns(frame[["machine", "hour"]], "machine", "hour", None, None, what="t"), "no column")
 
 
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_a_column_without_a_name_is_no_variable_unless_asked_for(kind, name):
+    frame = machines(2)
+    frame.insert(0, name, range(len(frame)))
+    frame = of_kind(frame, kind)
+    refused(
+        lambda: value_columns(frame, "machine", "hour", None, None, what="t"), "column 1 has no name", "index=False"
+    )
+    assert value_columns(frame, "machine", "hour", None, VALUES, what="t") == VALUES
+    assert value_columns(frame, "machine", "hour", None, [name], what="t") == (name,)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_codes_with_leading_zeros_are_refused_with_the_way_out(kind):
+    frame = of_kind(small(flow=["12", "13", "007", "14"]), kind)
+    refused(lambda: read(frame, COLUMNS), "'flow' holds '007' in row 3", "without leading zeros")
+    frame = of_kind(small(hour=["00", "01", "00", "02"]), kind)
+    refused(lambda: read(frame, COLUMNS), "'hour'", "'00'", "without leading zeros")
+
+
 def test_times_that_single_precision_confuses_are_named():
     frame = small(hour=[0.0, 1.0, 0.0, 2.0])
     frame = pd.concat([frame, pd.DataFrame({"machine": "b", "hour": [1e9, 1e9 + 1], "heat": 1.0, "flow": 2.0})])

@@ -84,7 +84,9 @@ def predict(
     folder: Folder,
     data: File,
     out: Annotated[Path, typer.Option(help="File for the answer, .csv or .parquet.")],
-    at: Annotated[list[str] | None, typer.Option("--at", help="A time to forecast; may be repeated.")] = None,
+    at: Annotated[
+        list[str] | None, typer.Option("--at", help="A time to forecast, in the table's zone; may be repeated.")
+    ] = None,
     at_file: Annotated[Path | None, typer.Option(help="A table of ids and times to forecast.")] = None,
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
@@ -93,7 +95,7 @@ def predict(
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        asked = _checked(lambda: _read(at_file)) if at_file else _times(at or [], estimator)
+        asked = _checked(lambda: _read(at_file, like=frame)) if at_file else _times(at or [], estimator)
         answer = _checked(lambda: estimator.predict(frame, at=asked))
     elif estimator.task == "classify":
         answer = _checked(lambda: estimator.predict_proba(frame))
@@ -209,10 +211,10 @@ def _checked(call: Any) -> Any:
     return answer
 
 
-def _read(path: Path, exact: set[str] | None = None) -> Any:
+def _read(path: Path, exact: set[str] | None = None, like: Any = None) -> Any:
     from .read import read_table
 
-    return read_table(path, exact)
+    return read_table(path, exact, like=like)
 
 
 def _load(folder: Path) -> Any:

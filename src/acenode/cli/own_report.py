@@ -11,7 +11,10 @@ _BINS = 8
 
 
 def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
-    """Write `report/index.html` into the model's folder; nothing where matplotlib is not installed."""
+    """Write `report/index.html` into the model's folder; nothing where matplotlib is not installed.
+
+    `frame` is the training table. What is drawn and measured are the series that were set aside for validation.
+    """
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -23,6 +26,10 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     summary, settings, names = estimator.summary_, estimator.settings_, estimator.columns_.values
     table = read(frame, estimator.columns_)
     panel = estimator._scaled(table, "the training table")
+    aside = _set_aside(estimator, table)
+    if aside is not None:
+        panel = panel[aside]
+    trusted = _trusted(aside is not None)
     shown = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
     scale, unit = _clock(estimator, float(np.asarray(panel.series.times).max()))
     says = MODELS[settings.model].says if settings.model in MODELS else "a model of your own"
@@ -44,23 +51,62 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
             "forecast": f"{who}: known up to the shaded part, forecast from there, with the 90 % band.",
             "impute": f"{who}: what was observed, and what the model would fill in between, with the 90 % band.",
         }
-        figure = _bands(estimator, panel, shown, scale)
-        sections.append(
-            page.Section("One series", [_time(words[estimator.task], unit)], [page.picture("series", figure, who)])
-        )
+        figure = _bands(estimator, panel, shown, scale, "observed later" if aside is None else "held out")
+        said = [_time(words[estimator.task], unit), trusted]
+        sections.append(page.Section("One series", said, [page.picture("series", figure, who)]))
     if estimator.task == "forecast":
-        figure = _error(estimator, panel, scale)
-        words = "Squared error of the forecasts of the last part of each series, in scaled units (1 is the variance)."
+        some = panel[: min(_SERIES, len(panel))]
+        figure = _error(estimator, some, scale)
+        words = (
+            f"Squared error of the forecasts of the last part of {len(some):,} series, in scaled units (1 is the "
+            "variance)."
+        )
         error = page.picture("error", figure, "squared error over time")
-        sections.append(page.Section("Error over time", [_time(words, unit)], [error]))
+        sections.append(page.Section("Error over time", [_time(words, unit), trusted], [error]))
     if estimator.entry_.attends is not None:
         figure = _attention(estimator, panel, shown, scale)
         words = f"{who}: how much each row of a matrix looks at each column; a row adds up to 1."
         attention = page.picture("attention", figure, "attention over time")
-        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
+        sections.append(page.Section("Attention", [_time(words, unit), trusted], [attention]))
     sections.append(page.Section("Learning", ["The validation score over the epochs."], [learning]))
-    lead = f"Trained on {summary.series:,} series of {', '.join(names)}."
+    trained = summary.series - summary.validation_series
+    lead = (
+        f"Trained on {trained:,} series of {', '.join(names)}; {summary.validation_series:,} more were set aside for "
+        "validation."
+    )
     return page.write(out / "report", f"{type(estimator).__name__}: {settings.model}", lead, sections)
+
+
+def _set_aside(estimator: Any, table: Any) -> np.ndarray | None:
+    """Which series of the table were set aside for validation; `None` if it is not the table of the training.
+
+    The split is made again from its seed. The scaler knows the training series alone: if it comes out as it was, these
+    are they.
+    """
+    from ..estimators.base import split_of
+    from ..series import Scaler
+
+    codes = None
+    if table.labels is not None:
+        if not set(table.labels) <= set(estimator.classes_):
+            return None
+        codes = [estimator.classes_.index(label) for label in table.labels]
+    split = split_of(len(table.ids), estimator.settings_.seed, codes)
+    if len(split.train) == 0 or len(split.validation) == 0:
+        return None
+    again, scaler = Scaler.fit(table.panel(estimator.clock_).series[split.train]), estimator.scaler_
+    same = np.array_equal(again.shift, scaler.shift) and np.array_equal(again.spread, scaler.spread)
+    return split.validation if same else None
+
+
+def _trusted(aside: bool) -> str:
+    """How far one may trust what is shown of the series."""
+    if aside:
+        return (
+            "Shown are only series set aside for validation: the weights were not trained on them, but the best epoch "
+            "was chosen by them."
+        )
+    return "The table is not as it was in training: the model may have been trained on what is shown here."
 
 
 def _clock(estimator: Any, longest: float) -> tuple[float, str]:
@@ -76,15 +122,18 @@ def _time(words: str, unit: str) -> str:
     return words + (f" Time in {unit} since its first row." if unit else " Time since its first row.")
 
 
-def _bands(estimator: Any, panel: Any, which: int, scale: float):
+def _bands(estimator: Any, panel: Any, which: int, scale: float, later: str):
     from ..estimators.base import gaussians
     from ..report import plots
     from ..series import Panel, Series
 
     one = panel.series[which : which + 1]
-    known = estimator._last_part(one).known if estimator.task == "forecast" else one
-    last = float(np.asarray(one.times).max())
-    grid = np.linspace(0, last, 120, dtype=np.float32)[None]
+    last = np.asarray(one.times)[0, -1:]  # padding repeats it
+    known, split = one, np.inf
+    if estimator.task == "forecast":
+        known = estimator._last_part(one).known
+        split = float(((1 - estimator.horizon) * last * scale)[0])  # in single precision, as the times are
+    grid = np.linspace(0, last[0], 120, dtype=np.float32)[None]
     mean, log_variance = gaussians(estimator.model_, Panel(known, panel.ids[which : which + 1], panel.variables), grid)
     chosen = slice(0, _VARIABLES)
     names = estimator.columns_.values[chosen]
@@ -96,17 +145,15 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float):
     )
     values = np.asarray(estimator.scaler_.unscale(one.values[0]))
     drawn = Series(one.times[0] * scale, values[:, chosen], one.observed[0][:, chosen], one.length[0, ...])
-    split = (1 - estimator.horizon) * last if estimator.task == "forecast" else last
-    return plots.forecasts(grid[0] * scale, [band], drawn, names, split * scale)
+    return plots.forecasts(grid[0] * scale, [band], drawn, names, split, later=later)
 
 
-def _error(estimator: Any, panel: Any, scale: float):
+def _error(estimator: Any, some: Any, scale: float):
     from ..estimators.base import gaussians
     from ..report import plots
     from ..series import Panel
     from ..tasks.metrics import error_by_time
 
-    some = panel[: min(_SERIES, len(panel))]
     question = estimator._last_part(some.series)
     times, scored = np.asarray(question.times), np.asarray(question.scored)
     mean, _ = gaussians(estimator.model_, Panel(question.known, some.ids, some.variables), times)

@@ -1,23 +1,38 @@
 """Tables from files: CSV (read in blocks) and Parquet."""
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+_BLOCK = 1 << 22  # bytes
+_CODE = r"^[+-]?0[0-9xX][0-9a-fA-F]*$"  # 007 is a code and not the number 7
+_OFFSET = r"(?P<offset>Z|[+-]\d\d(?::?\d\d)?)$"
+_NOT_UTF_8 = "{}: the text of the file is not UTF-8; save it as UTF-8."
 
 
 class UnreadableFile(ValueError):
     """The file is not there or not a table; the message says which and what to do."""
 
 
-def read_table(path: Path, exact: Collection[str] | None = None) -> Any:
+def read_table(path: Path, exact: Collection[str] | None = None, like: Any = None) -> Any:
     """A pyarrow table from a `.csv` (also `.csv.gz`) or `.parquet` file.
 
-    With `exact`, the other columns of a CSV that hold numbers are kept in single precision, as models see them, which
-    takes half the memory.
+    A column of a CSV has the narrowest type that holds all its rows, so the file is read twice. Blank cells and words
+    such as NA, N/A, NaN and null are blanks, in columns of text too. Where a number has a leading zero, as in 007, the
+    column is text. Times are in their common offset from UTC, such as +02:00, or in UTC if they have several.
+
+    **Arguments:**
+
+    - `path`: the file.
+    - `exact`: if given, the other columns of a CSV that hold numbers are kept in single precision, as models see them,
+        which takes half the memory.
+    - `like`: a table read before; what is text there is text here, so that ids can be compared.
     """
     try:
         import pyarrow as pa
-        from pyarrow import csv, parquet
+        from pyarrow import parquet
     except ImportError as error:
         raise UnreadableFile("reading files needs pyarrow; install it with: pip install 'acenode[data]'") from error
 
@@ -25,34 +40,158 @@ def read_table(path: Path, exact: Collection[str] | None = None) -> Any:
         raise UnreadableFile(f"{path}: there is no such file.")
     if path.stat().st_size == 0:
         raise UnreadableFile(f"{path}: the file is empty; expected a line of column names and rows below it.")
+    name = path.name.lower()
+    if not name.endswith((".csv", ".csv.gz", ".parquet")):
+        raise UnreadableFile(f"{path}: expected a file that ends with .csv, .csv.gz or .parquet.")
     try:
-        if path.suffix == ".parquet":
+        if name.endswith(".parquet"):
             return parquet.read_table(path)
-        if "".join(path.suffixes[-2:]) not in (".csv.gz",) and path.suffix != ".csv":
-            raise UnreadableFile(f"{path}: expected a file that ends with .csv, .csv.gz or .parquet.")
-        with csv.open_csv(path, read_options=csv.ReadOptions(block_size=1 << 22)) as blocks:
-            packed = [_packed(block, exact) for block in blocks]
-            return pa.Table.from_batches(packed, None if packed else blocks.schema).unify_dictionaries()
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        _check_start(path)
+        return _read_csv(path, exact, like)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeDecodeError) as error:
         fault = str(error).splitlines()[0]
+        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in fault:
+            raise UnreadableFile(_NOT_UTF_8.format(path)) from error
         raise UnreadableFile(
             f"{path}: the file could not be read as a table ({fault}); correct or remove it."
         ) from error
 
 
-def _packed(block: Any, exact: Collection[str] | None) -> Any:
-    """The same rows with each text kept once (an id stands in all rows of its series) and shorter numbers."""
+def _check_start(path: Path) -> None:
+    """The first bytes of a file say whether it is compressed, which its name has to say too, or UTF-16."""
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start in (b"\xff\xfe", b"\xfe\xff"):
+        raise UnreadableFile(_NOT_UTF_8.format(path))
+    named, compressed = path.name.lower().endswith(".gz"), start == b"\x1f\x8b"
+    if named and not compressed:
+        raise UnreadableFile(
+            f"{path}: the name says that the file is compressed, and it is not; rename it to end with .csv."
+        )
+    if compressed and not named:
+        raise UnreadableFile(f"{path}: the file is compressed; rename it to end with .csv.gz.")
+
+
+def _read_csv(path: Path, exact: Collection[str] | None, like: Any) -> Any:
+    """A first pass finds the types, a second one converts: the text of all rows may not fit into memory."""
     import pyarrow as pa
 
-    def pack(name, column):
-        if pa.types.is_string(column.type):
-            return column.dictionary_encode()
-        if exact is not None and name not in exact and pa.types.is_float64(column.type):
-            return column.cast(pa.float32())
-        return column
+    names = _names(path)
+    columns = [_Column() for _ in names]
+    for block in _text_blocks(path, names):
+        for column, text in zip(columns, block.columns, strict=True):
+            column.see(text)
+    if like is not None:
+        words = (pa.types.is_dictionary, pa.types.is_string, pa.types.is_large_string)
+        as_text = {each.name for each in like.schema if any(holds(each.type) for holds in words)}
+        for name, column in zip(names, columns, strict=True):
+            if name in as_text:
+                column.kinds = column.kinds[-1:]
+    kinds = [column.kind for column in columns]
 
-    columns = [pack(*each) for each in zip(block.schema.names, block.columns, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, block.schema.names)
+    def packed(name: str, text: Any, kind: Any) -> Any:
+        if kind == pa.string():
+            return text.dictionary_encode()  # each text once: an id stands in all rows of its series
+        made = _compute().ascii_trim_whitespace(text).cast(kind)
+        single = exact is not None and name not in exact and kind == pa.float64()
+        return made.cast(pa.float32()) if single else made
+
+    blocks = [
+        pa.RecordBatch.from_arrays([packed(*each) for each in zip(names, block.columns, kinds, strict=True)], names)
+        for block in _text_blocks(path, names)
+    ]
+    schema = None if blocks else pa.schema(list(zip(names, kinds, strict=True)))
+    return pa.Table.from_batches(blocks, schema).unify_dictionaries()
+
+
+def _names(path: Path) -> list[str]:
+    with _opened(path) as blocks:
+        names = blocks.schema.names
+    twice = [name for k, name in enumerate(names) if name in names[:k]]
+    if twice:
+        raise UnreadableFile(f"{path}: two columns are named {twice[0]!r}; rename or drop one of them.")
+    return names
+
+
+def _text_blocks(path: Path, names: list[str]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with _opened(path, dict.fromkeys(names, pa.string())) as blocks:
+        yield from blocks
+
+
+def _opened(path: Path, types: dict[str, Any] | None = None) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    return csv.open_csv(
+        pa.input_stream(path, compression="gzip" if path.name.lower().endswith(".gz") else None),
+        read_options=csv.ReadOptions(block_size=_BLOCK),
+        convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=True),
+    )
+
+
+def _kinds() -> list[Any]:
+    """The types that a column may have, the narrowest first."""
+    import pyarrow as pa
+
+    moments = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")]
+    return [pa.int64(), pa.bool_(), pa.date32(), *moments, pa.float64(), pa.string()]
+
+
+@dataclass
+class _Column:
+    """What the rows seen so far of a column may be."""
+
+    kinds: list[Any] = field(default_factory=_kinds)
+    offsets: set[str] = field(default_factory=set)  # from UTC, of points in time
+
+    def see(self, text: Any) -> None:
+        import pyarrow as pa
+
+        compute = _compute()
+        there = compute.ascii_trim_whitespace(text.drop_null())
+        *others, as_text = self.kinds
+        if others and compute.any(compute.match_substring_regex(there, _CODE)).as_py():
+            others = []
+        self.kinds = [*(kind for kind in others if _fits(there, kind)), as_text]
+        if any(pa.types.is_timestamp(kind) and kind.tz for kind in self.kinds):
+            found = compute.struct_field(compute.extract_regex(there, _OFFSET), "offset").unique().to_pylist()
+            self.offsets |= {re.sub(r"^(...):?(\d\d)?$", _full, each) for each in found}
+
+    @property
+    def kind(self) -> Any:
+        import pyarrow as pa
+
+        first = self.kinds[0]
+        if pa.types.is_timestamp(first) and first.tz and len(self.offsets) == 1 and "Z" not in self.offsets:
+            return pa.timestamp(first.unit, *self.offsets)
+        return first
+
+
+def _full(offset: re.Match) -> str:
+    """+02:00, also where +02 or +0200 is written."""
+    return f"{offset[1]}:{offset[2] or '00'}"
+
+
+def _fits(text: Any, kind: Any) -> bool:
+    """Whether all is of this type. A few are tried first, as each that fails costs far more than one that does not."""
+    import pyarrow as pa
+
+    few = text.take(pa.array(range(0, len(text), len(text) // 32 + 1), pa.int64()))
+    try:
+        few.cast(kind)
+        text.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _compute() -> Any:
+    """The functions of pyarrow on columns, which are made when it is imported and so have no types."""
+    from pyarrow import compute
+
+    return compute
 
 
 def write_table(frame: Any, path: Path) -> None:
@@ -62,7 +201,7 @@ def write_table(frame: Any, path: Path) -> None:
     table = nw.from_native(frame, eager_only=True)
     part = path.with_name(f".{path.name}.part")
     try:
-        if path.suffix == ".parquet":
+        if path.suffix.lower() == ".parquet":
             table.write_parquet(part)
         else:
             table.write_csv(part)

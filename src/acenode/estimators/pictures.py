@@ -8,6 +8,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from ..report.plots import literal, short
 from ..train.checkpoint import write_atomically
 from .explain import attention_of
 from .table import Columns, Kind, Table, frame_of, read, shown, times_of
@@ -26,10 +27,13 @@ def plot_forecast(estimator: Any, frame: Any, id: Any, at: Any, out: Out):
         def draw(axis, j, name):
             part = said.filter(nw.col("variable") == name).sort(estimator.columns_.time)
             when = _on_axis(times_of(part.get_column(estimator.columns_.time), _WHAT)[0], table.kind)
-            axis.plot(when, part.get_column("mean").to_numpy(), label="forecast")
+            # A line through one point cannot be seen, nor can a band over it.
+            alone = len(when) == 1
+            (line,) = axis.plot(when, part.get_column("mean").to_numpy(), marker="o" if alone else "", label="forecast")
             if len(estimator.quantiles) > 1:
                 low, high = (part.get_column(f"q{q(estimator.quantiles):g}").to_numpy() for q in (min, max))
-                axis.fill_between(when, low, high, alpha=0.25)
+                band = axis.vlines if alone else axis.fill_between
+                band(when, low, high, color=line.get_color(), alpha=0.25, lw=4 if alone else 0)
 
         return draw
 
@@ -80,16 +84,17 @@ def _plot(estimator: Any, frame: Any, id: Any, out: Out, answer: Callable[[Any, 
     for j, (axis, name) in enumerate(zip(axes, columns.values, strict=False)):
         axis.plot(_on_axis(table.times, table.kind), table.values[:, j], "o", markersize=3, label="seen")
         draw(axis, j, name)
-        axis.set_ylabel(name)
+        axis.set_ylabel(literal(name))
     axes[0].legend(loc="best", frameon=False)
-    axes[count - 1].set_xlabel(columns.time if table.zone is None else f"{columns.time} (UTC)")
+    axes[count - 1].set_xlabel(literal(columns.time) + ("" if table.zone is None else " (UTC)"))
     if attends is not None:
         weights, names = attention_of(estimator, estimator._scaled(table, _WHAT))
         picture = axes[-1].imshow(weights[0, len(own) - 1], vmin=0, cmap="viridis")
         if len(names) <= 12:
-            axes[-1].set_xticks(range(len(names)), names, rotation=45, ha="right")
-            axes[-1].set_yticks(range(len(names)), names)
-        axes[-1].set_title("attention at the last row: who (rows) looks at whom (columns)")
+            labels = [literal(name) for name in short(names.tolist())]
+            axes[-1].set_xticks(range(len(names)), labels, rotation=45, ha="right")
+            axes[-1].set_yticks(range(len(names)), labels)
+        axes[-1].set(title="attention at the last row", ylabel="who looks", xlabel="at whom")
         figure.colorbar(picture, ax=axes[-1])
     figure.tight_layout()
     if out is not None:

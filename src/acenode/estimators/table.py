@@ -17,6 +17,8 @@ Kind = Literal["number", "datetime"]
 
 _MICRO = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_NAME = re.compile(r"|Unnamed: \d+|__index_level_\d+__")  # also what pandas and Parquet call such a column
+_WORDS = "in a file, words such as NA and null are blanks too"
 
 
 class Columns(NamedTuple):
@@ -182,6 +184,12 @@ def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any
         raise ValueError(f"{what}: id, time and label are {', '.join(map(repr, roles))}; name a column for each.")
     if values is None:
         chosen = tuple(c for c in table.columns if c not in (id, time, label))
+        nameless = [c for c in chosen if _NO_NAME.fullmatch(str(c))]
+        if nameless:
+            raise ValueError(
+                f"{what}: column {table.columns.index(nameless[0]) + 1} has no name and may be a row number; give it a "
+                "name, leave it out (in pandas, write with index=False), or name the columns of values."
+            )
     else:
         chosen = (values,) if isinstance(values, str) else tuple(values)
     if not chosen:
@@ -199,7 +207,7 @@ def _ids(table: nw.DataFrame, column: str, what: str) -> tuple[np.ndarray, np.nd
     given = table.get_column(column)
     blank = _blank(given)
     if blank.any():
-        raise ValueError(f"{what}: {column!r} is blank in row {_row(blank)}; give every row its id.")
+        raise ValueError(f"{what}: {column!r} is blank in row {_row(blank)} ({_WORDS}); give every row its id.")
     try:
         codes, distinct = _coded(given)
     except TypeError as error:
@@ -267,7 +275,7 @@ def times_of(given: nw.Series, what: str) -> tuple[np.ndarray, Kind, str | None]
     if not given.dtype.is_numeric():
         raise ValueError(
             f"{what}: the time column {given.name!r} holds {given.dtype}, such as {given[0]!r}; expected numbers or "
-            "dates. Parse it as dates first."
+            "dates. Parse it as dates first; write a number without leading zeros, as 7 and not 07."
         )
     times = given.cast(nw.Float64).to_numpy()
     bad = ~np.isfinite(times)
@@ -303,13 +311,13 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
         items, blank = given.to_list(), given.is_null().to_numpy()
         fault = [not b and not isinstance(item, Real | np.bool_) for item, b in zip(items, blank, strict=True)]
         if any(fault):
-            # The one word among texts of numbers, where there is one.
+            # The one word or code among texts of numbers, where there is one.
             words = [f and not _reads_as_number(item) for item, f in zip(items, fault, strict=True)]
             row = _row(np.asarray(words if any(words) else fault))
             raise ValueError(
                 f"{what}: column {given.name!r} holds {items[row - 1]!r} in row {row}; expected numbers or true and "
-                "false. Correct or leave out the column; code categories as numbers, or as a column of true and false "
-                "for each."
+                "false. Correct or leave out the column; code categories as numbers without leading zeros, or as a "
+                "column of true and false for each."
             )
         values = np.asarray([np.nan if b else float(item) for item, b in zip(items, blank, strict=True)])
     with np.errstate(over="ignore"):
@@ -324,6 +332,9 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
 
 
 def _reads_as_number(item: Any) -> bool:
+    """Whether a text is a number, which 1.5 is, and 007 is not."""
+    if isinstance(item, str) and re.match(r"[+-]?0\d", item):
+        return False
     try:
         float(item)
     except (TypeError, ValueError):
@@ -335,7 +346,9 @@ def _labels(given: nw.Series, codes, ids, columns: Columns, what: str) -> np.nda
     """One label for each id."""
     blank = _blank(given)
     if blank.any():
-        raise ValueError(f"{what}: the label {given.name!r} is blank in row {_row(blank)}; give every row its label.")
+        raise ValueError(
+            f"{what}: the label {given.name!r} is blank in row {_row(blank)} ({_WORDS}); give every row its label."
+        )
     items = [_plain(item) for item in given.to_list()]
     odd = [not isinstance(item, str | bool | int | float) for item in items]
     if any(odd):

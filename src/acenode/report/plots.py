@@ -1,5 +1,6 @@
-"""Figures for forecasts and attention. Every function returns a matplotlib figure."""
+"""Figures for forecasts and attention. Every function that draws returns a matplotlib figure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from ..series import Series
 from .style import COLOURS, FAINT, INK, SHADE, TRUTH, figure_style
+
+_LONGEST = 16  # letters of a name beside a small picture
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,19 @@ class Band:
     deviation: np.ndarray
 
 
+def literal(name: str) -> str:
+    """A name as matplotlib shows it letter by letter: what is between two dollar signs would be mathematics to it."""
+    return name.replace("$", r"\$")
+
+
+def short(names: Sequence[str]) -> list[str]:
+    """Names for small pictures: the middle of a long one left out, where all remain different."""
+    half = _LONGEST // 2
+    cut = [n if len(n) <= _LONGEST else f"{n[:half]}…{n[1 - half :]}" for n in names]
+    count = Counter(cut)
+    return [c if count[c] == 1 else n for c, n in zip(cut, names, strict=True)]
+
+
 def forecasts(
     times: np.ndarray,
     bands: Sequence[Band],
@@ -25,8 +41,12 @@ def forecasts(
     names: Sequence[str],
     split: float,
     truth: np.ndarray | None = None,
+    later: str = "held out",
 ):
-    """Forecast bands (90 %) of several models for one series, against what was observed and, where known, the truth."""
+    """Forecast bands (90 %) of several models for one series, against what was observed and, where known, the truth.
+
+    `later` says what the observations after `split` are; where there are none, it is not in the legend.
+    """
     with figure_style():
         import matplotlib.pyplot as plt
 
@@ -38,7 +58,7 @@ def forecasts(
             if i >= count:
                 axis.axis("off")
                 continue
-            if split > times[0]:
+            if times[0] < split < times[-1]:
                 axis.axvspan(split, times[-1], color=SHADE, zorder=0)
             if truth is not None:
                 axis.plot(times, truth[:, i], color=TRUTH, lw=1.1, ls=(0, (4, 2)), label="truth", zorder=4)
@@ -47,13 +67,13 @@ def forecasts(
                 axis.fill_between(times, mean - spread, mean + spread, color=colour, alpha=0.18, lw=0)
                 axis.plot(times, mean, color=colour, lw=1.5, label=band.name, zorder=3)
             seen = series.observed[:, i]
-            known = seen & (series.times <= split)
-            later = seen & (series.times > split)
-            axis.plot(series.times[known], series.values[known, i], "o", ms=3, color=INK, label="observed", zorder=5)
-            axis.plot(
-                series.times[later], series.values[later, i], "o", ms=3, mfc="none", color=FAINT, label="held out"
-            )
-            axis.set_title(names[i])
+            after = series.times > split
+            at = seen & ~after
+            axis.plot(series.times[at], series.values[at, i], "o", ms=3, color=INK, label="observed", zorder=5)
+            if after.any():
+                at = seen & after
+                axis.plot(series.times[at], series.values[at, i], "o", ms=3, mfc="none", color=FAINT, label=later)
+            axis.set_title(literal(names[i]))
         axes[0, 0].set_xlim(times[0], times[-1])
         for axis in axes[-1]:
             axis.set_xlabel("time")
@@ -75,17 +95,21 @@ def attention_over_time(
     with figure_style():
         import matplotlib.pyplot as plt
 
-        size = (1.55 * len(times) + 0.8, 1.75 * len(rows))
+        labels = [literal(n) for n in short(names)]
+        longest = max(map(len, labels))
+        upright = longest > 3
+        room = 0.05 * longest if upright else 0.0
+        size = (1.55 * len(times) + 0.8 + room, 1.75 * len(rows) + room)
         figure, axes = plt.subplots(len(rows), len(times), figsize=size, squeeze=False, layout="constrained")
-        short = [n.split()[-1] for n in names]
         image = None
         for r, (label, matrices) in enumerate(rows):
             for c, t in enumerate(times):
                 axis = axes[r, c]
                 image = axis.imshow(matrices[c], vmin=0, vmax=1, cmap="magma_r")
                 axis.grid(False)
-                axis.set_xticks(range(len(short)), short, fontsize=6)
-                axis.set_yticks(range(len(short)), short if c == 0 else [], fontsize=6)
+                below = labels if r == len(rows) - 1 else [""] * len(labels)
+                axis.set_xticks(range(len(labels)), below, fontsize=6, rotation=90 if upright else 0)
+                axis.set_yticks(range(len(labels)), labels if c == 0 else [""] * len(labels), fontsize=6)
                 axis.tick_params(length=0)
                 if r == 0:
                     axis.set_title(f"t = {t:.1f}")

@@ -1,0 +1,192 @@
+"""Users' files as tables: every column has the type that all its rows have, and what is written stays as written."""
+
+import csv
+import datetime as dt
+import gzip
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from acenode.cli.main import app
+from acenode.cli.read import UnreadableFile, read_table
+from acenode.estimators.table import Columns, moments_of, read
+
+
+def written(folder: Path, *lines: str, name: str = "data.csv") -> Path:
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / name
+
+
+def column(folder: Path, *cells: str) -> list:
+    return read_table(written(folder, "x,y", *(f"{cell},1" for cell in cells)))["x"].to_pylist()
+
+
+def refused(path: Path, *words: str) -> None:
+    """The file is refused in one sentence that names it and says these words."""
+    with pytest.raises(UnreadableFile) as caught:
+        read_table(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: ") and said.endswith(".") and "\n" not in said
+    assert all(word in said for word in words), said
+
+
+# --- types ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "expected"),
+    [
+        ("1", "2.5", (1.0, 2.5)),
+        ("", "2.5", (None, 2.5)),
+        ("", "p3", (None, "p3")),
+        ("1", "p3", ("1", "p3")),
+        ("1", "03", ("1", "03")),
+        ("5", "true", ("5", "true")),
+        ("2024-01-01", "2024-01-01T12:00", (dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, 12))),
+        ("2024-01-01T12:00", "2024-01-01T12:00Z", ("2024-01-01T12:00", "2024-01-01T12:00Z")),
+    ],
+)
+def test_a_type_holds_for_the_rows_of_a_large_file_too(tmp_path, early, late, expected):
+    long = "x" * 50_000
+    path = written(tmp_path, "id,x,note", *(f"{k},{early if k < 150 else late},{long}" for k in range(200)))
+    assert path.stat().st_size > 2 * 4e6
+    found = read_table(path)["x"].to_pylist()
+    assert (found[0], found[-1]) == expected and set(found) == set(expected)
+
+
+def test_usual_columns_have_their_types(tmp_path):
+    table = read_table(written(tmp_path, "a,b,c,d,e", "1,0.5,true,2024-01-31,p1", " 2 ,-.5e3,false,2024-02-01,p2"))
+    assert table.to_pylist() == [
+        {"a": 1, "b": 0.5, "c": True, "d": dt.date(2024, 1, 31), "e": "p1"},
+        {"a": 2, "b": -500.0, "c": False, "d": dt.date(2024, 2, 1), "e": "p2"},
+    ]
+
+
+def test_values_are_in_single_precision_where_others_are_exact(tmp_path):
+    table = read_table(written(tmp_path, "hour,x", "0.1,0.1"), exact={"hour"})
+    assert table.schema.types == [pa.float64(), pa.float32()]
+
+
+def test_leading_zeros_stay(tmp_path):
+    assert column(tmp_path, "000", "0", "023") == ["000", "0", "023"]
+    assert column(tmp_path, "7", "007") == ["7", "007"]
+    assert column(tmp_path, "0x1F", "31") == ["0x1F", "31"]
+    assert column(tmp_path, "0", "-0.5", "0.25", "0e1") == [0.0, -0.5, 0.25, 0.0]
+
+
+def test_ids_are_text_where_they_are_in_the_other_table(tmp_path):
+    data = read_table(written(tmp_path, "id,x", "001,1", "100,2"))
+    asked = written(tmp_path, "id,x", "100,2", name="asked.csv")
+    assert read_table(asked)["id"].to_pylist() == [100]
+    assert read_table(asked, like=data).to_pylist() == [{"id": "100", "x": 2}]
+
+
+# --- blanks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blank", ["", "NA", "null", '"NA"'])
+def test_blank_ids_and_labels_are_blank(tmp_path, blank):
+    assert column(tmp_path, "p1", blank) == ["p1", None]
+    lines = ["id,time,x,state", "a,0,1,well", "a,1,2,well", f"b,0,1,{blank}", f"{blank},1,2,sick"]
+    with pytest.raises(ValueError, match=r"'id' is blank in row 4 \(in a file, words such as NA and null are blanks"):
+        read(read_table(written(tmp_path, *lines)), Columns("id", "time", ("x",), "state"))
+    with pytest.raises(ValueError, match=r"'state' is blank in row 3 \(in a file, words such as NA and null are"):
+        read(read_table(written(tmp_path, *lines[:-1])), Columns("id", "time", ("x",), "state"))
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", ["+02:00", "+0200", "+02"])
+def test_a_common_offset_is_the_zone_of_the_table(tmp_path, offset):
+    lines = [f"a,2024-03-30T10:43:12{offset},1", f"a,2024-04-01T10:43:12{offset},2"]
+    table = read(read_table(written(tmp_path, "id,time,x", *lines)), Columns("id", "time", ("x",)))
+    assert table.shown_time(table.times[0]) == "2024-03-30 10:43:12+02:00"
+    assert moments_of(["2024-03-30T10:43:12"], table.kind, table.zone, "at") == table.times[0]
+
+
+def test_several_offsets_are_read_in_utc(tmp_path):
+    lines = ["a,2024-03-30T10:00+01:00,1", "a,2024-04-01T10:00:00.5+02:00 ,2"]
+    table = read(read_table(written(tmp_path, "id,time,x", *lines)), Columns("id", "time", ("x",)))
+    assert table.zone == "UTC"
+    assert [table.shown_time(t) for t in table.times] == [
+        "2024-03-30 09:00:00+00:00",
+        "2024-04-01 08:00:00.500000+00:00",
+    ]
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_capitals_in_the_name_of_a_file(tmp_path):
+    assert read_table(written(tmp_path, "x", "1", name="DATA.CSV")).to_pylist() == [{"x": 1}]
+    packed = tmp_path / "DATA.CSV.GZ"
+    packed.write_bytes(gzip.compress(b"x\n1\n"))
+    assert read_table(packed).to_pylist() == [{"x": 1}]
+
+
+def test_a_name_that_is_wrong_about_compression(tmp_path):
+    refused(written(tmp_path, "x", "1", name="data.csv.gz"), "compressed, and it is not", "rename it to end with .csv")
+    packed = tmp_path / "packed.csv"
+    packed.write_bytes(gzip.compress(b"x\n1\n"))
+    refused(packed, "the file is compressed", "rename it to end with .csv.gz")
+
+
+def test_a_torn_compressed_file(tmp_path):
+    torn = tmp_path / "torn.csv.gz"
+    torn.write_bytes(gzip.compress(bytes(range(48, 58)) * 1000)[:30])
+    refused(torn, "could not be read as a table")
+
+
+@pytest.mark.parametrize("text", ["name,temp\nJosé,1\n", "name,tempé\nJo,1\n"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_in_another_encoding(tmp_path, text, encoding):
+    (tmp_path / "data.csv").write_text(text, encoding=encoding)
+    refused(tmp_path / "data.csv", "not UTF-8; save it as UTF-8")
+
+
+def test_two_columns_of_one_name(tmp_path):
+    refused(written(tmp_path, "x,x", "1,a"), "two columns are named 'x'", "rename")
+
+
+# --- through the command line ---------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def train(data: Path, out: Path, *more):
+    return run("train", data, "--id", "id", "--time", "time", "--out", out, "--epochs", 1, "--hidden", 4, *more)
+
+
+def test_ids_and_times_come_back_as_they_were_written(tmp_path):
+    def row(k: int, hour: int) -> str:
+        return f"{k:03d},2024-03-30T{hour:02d}:15:00+02:00,{math.sin(hour + k):.3f}"
+
+    data = written(tmp_path, "id,time,x", *(row(k, hour) for k in range(6) for hour in range(8)))
+    made = train(data, tmp_path / "model", "--model", "gru-d", "--no-report")
+    assert made.exit_code == 0, made.output
+    done = run("predict", tmp_path / "model", data, "--at", "2024-03-30T08:30", "--out", tmp_path / "f.csv")
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "f.csv").open() as file:
+        answer = list(csv.DictReader(file))
+    assert [each["id"] for each in answer] == [f"{k:03d}" for k in range(6)]
+    assert {dt.datetime.fromisoformat(each["time"]).isoformat() for each in answer} == {"2024-03-30T08:30:00+02:00"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (("id,time,x", "a,0,1", ",1,2"), "'id' is blank in row 2"),
+        ((",id,time,x", "0,a,0,1", "1,a,1,2"), "column 1 has no name and may be a row number"),
+        (("id,time,ward", "a,0,12", "a,1,007"), "column 'ward' holds '007' in row 2; expected numbers"),
+    ],
+)
+def test_faults_are_said_in_one_line(tmp_path, lines, sentence):
+    result = train(written(tmp_path, *lines), tmp_path / "model")
+    assert result.exit_code == 1 and sentence in result.stderr, result.output
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -1,0 +1,65 @@
+"""Figures of forecasts and attention: what their labels say."""
+
+import io
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.cbook import is_math_text
+
+from acenode.report import plots
+from acenode.series import Series
+
+matplotlib.use("Agg")
+
+
+def ticks(names, rows=("attention",)):
+    """The labels at the left of the first picture and below each one of the first column."""
+    size = len(names)
+    figure = plots.attention_over_time(np.arange(3.0), [(r, np.full((3, size, size), 1 / size)) for r in rows], names)
+    figure.savefig(io.BytesIO())
+    first = [figure.axes[3 * k] for k in range(len(rows))]
+    return [
+        [t.get_text() for t in first[0].get_yticklabels()],
+        *([t.get_text() for t in a.get_xticklabels()] for a in first),
+    ]
+
+
+def test_variables_have_their_whole_names():
+    left, below = ticks(["heart rate", "resp rate", ""])
+    assert left == below == ["heart rate", "resp rate", ""]
+
+
+def test_rows_of_pictures_share_the_names_below():
+    left, above, below = ticks(["region A", "region B"], ("learned", "truth"))
+    assert left == below == ["region A", "region B"] and above == ["", ""]
+
+
+def test_long_names_are_cut_but_stay_different():
+    names = ["temperature of sensor 1", "temperature of sensor 2", "a name of 16 let", "oxygen, arterial 1 (%)"]
+    assert plots.short(names) == ["temperat…ensor 1", "temperat…ensor 2", "a name of 16 let", "oxygen, …l 1 (%)"]
+    alike = ["pressure of arm (mean)", "pressure of leg (mean)", "temperature of sensor 1", "temperat…ensor 1"]
+    assert plots.short(alike) == alike
+
+
+@pytest.mark.parametrize("name", ["$_{ $", "$a$", "one $", r"a \$ b $", "$$"])
+def test_dollar_signs_are_no_mathematics(name):
+    left, _ = ticks([name, "b"])
+    times, ones = np.arange(3.0, dtype=np.float32), np.ones((3, 1), np.float32)
+    series = Series(times, ones, ones > 0, np.asarray(3, np.int32))
+    figure = plots.forecasts(times, [plots.Band("model", ones, ones)], series, [name], 1.0)
+    figure.savefig(io.BytesIO())
+    for text in (left[0], figure.axes[0].get_title(loc="left")):
+        assert not is_math_text(text)
+        assert text.replace(r"\$", "$") == name  # what matplotlib shows of other texts
+
+
+@pytest.mark.parametrize(
+    ("split", "legend"), [(1.0, ["model", "observed", "held out"]), (np.inf, ["model", "observed"])]
+)
+def test_only_what_is_there_is_in_the_legend(split, legend):
+    times, ones = np.arange(3.0, dtype=np.float32), np.ones((3, 1), np.float32)
+    series = Series(times, ones, ones > 0, np.asarray(3, np.int32))
+    figure = plots.forecasts(times, [plots.Band("model", ones, ones)], series, ["a"], split)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
+    assert len(figure.axes[0].patches) == (split < 2)
