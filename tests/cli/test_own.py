@@ -280,6 +280,8 @@ def test_places_that_cannot_be_written(tmp_path, data, model, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "answer")
 
+    refused = run("predict", model, data, "--at", 8.2, "--out", tmp_path / "f.xlsx")
+    assert refused.exit_code == 1 and "is written as .csv or .parquet" in refused.stderr
     monkeypatch.setattr("acenode.cli.read.write_table", full)
     result = run("predict", model, data, "--at", 8.2, "--out", tmp_path / "f.csv")
     assert result.exit_code == 1 and "No space left on device" in result.stderr

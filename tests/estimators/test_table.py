@@ -340,6 +340,12 @@ def test_constant_and_blank_columns_are_refused():
     refused(lambda: training(machines(8).assign(flow=np.nan)), "'flow'", "blank in every row")
 
 
+def test_series_of_one_row_have_room_for_a_step():
+    first = machines(8).groupby("machine").head(1)
+    settings, _ = choose_settings(training(first), "gru-d", {"seed": 0}, 0.0)
+    assert settings.span > 0 and settings.unit > 0
+
+
 def test_settings_come_from_the_data_and_from_the_user():
     table = training(machines(40))
     none = {name: None for name in ("hidden", "batch_size", "epochs", "patience", "learning_rate", "penalty")}

@@ -36,7 +36,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many epochs.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Size of the hidden state.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the model and of the split.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the split.")] = 0,
     report: Annotated[bool, typer.Option(help="Write a page with pictures into the folder.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -90,6 +90,8 @@ def predict(
     at_file: Annotated[Path | None, typer.Option(help="A table of ids and times to forecast.")] = None,
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        fail(f"--out {out}: an answer is written as .csv or .parquet.")
     estimator, frame = _load(folder), _checked(lambda: _read(data))
     _check_writable(out)
     if estimator.task == "forecast":

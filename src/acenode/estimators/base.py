@@ -194,7 +194,7 @@ def choose_settings(
     typical = float(np.quantile(spans[spans > 0], 0.9)) if (spans > 0).any() else 1.0
     unit = typical / _UNITS
     rows = int(np.bincount(table.codes).max())
-    span = float(spans.max()) / unit * (1 + ahead)
+    span = (float(spans.max()) or typical) / unit * (1 + ahead)
     count = math.ceil(span / _STEP) + 2 * rows + 16
 
     def pick(name: str, default):
