@@ -64,6 +64,7 @@ def data(place) -> Path:
 def model(place, data) -> Path:
     result = train(data, place / "model", *FORECAST)
     assert result.exit_code == 0, result.output
+    assert f"its page is {place / 'model' / 'report' / 'index.html'}" in result.output
     return place / "model"
 
 

@@ -75,7 +75,9 @@ def train(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # such as letters that a font does not have
-                write_report(estimator, frame, out)
+                page = write_report(estimator, frame, out)
+            if page is not None and not as_json:
+                typer.echo(f"its page is {page}")
         except Exception as error:  # whatever it is, it must not cost a finished training
             typer.echo(f"acenode: the model is saved, but there is no report: {error}", err=True)
 
