@@ -103,7 +103,7 @@ class GRUODEBayes(eqx.Module):
       solver is not used;
     - `count` is how many steps a series may take, e.g. its span over `step` and one for each row whose time is not a
       whole number of steps; a series that needs more fails, with a status, and so does one with rows before `start`;
-    - `dropout` acts on the first state and on the emission, one mask a series and call;
+    - `dropout` acts on the first state and on the emission in jumps and in the penalty, one mask a series and call;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
     The state at a queried time has seen the rows strictly before it.
@@ -154,8 +154,8 @@ class GRUODEBayes(eqx.Module):
         pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
         asked = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
         rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(laid.row)
-        early = (seen & (jnp.asarray(series.times) < self.start)).any(axis=1)
-        status = jnp.where(early, BAD_TIMES, jnp.where(laid.enough, OK, TOO_MANY_STEPS)).astype(jnp.int32)
+        too_early = (seen & (jnp.asarray(series.times) < self.start)).any(axis=1)
+        status = jnp.where(too_early, BAD_TIMES, jnp.where(laid.enough, OK, TOO_MANY_STEPS)).astype(jnp.int32)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
             states=_zero_unless(status == OK, ode.hidden(asked))[None],
