@@ -150,7 +150,9 @@ def prepared(name: Name, data_dir, seeds: Sequence[int]) -> Prepared:
     """All images, and for each seed its own 5,000 training images set aside for validation."""
     images = _images(name, data_dir)
     splits = [validation_split(images, seed, VALIDATION) for seed in seeds]
-    return Prepared(Pictures(jnp.asarray(images.pixels), jnp.asarray(images.labels)), splits, images.sha256)
+    pictures = Pictures(jnp.asarray(images.pixels), jnp.asarray(images.labels))
+    variant = "regenerated SVHN" if images.sha256 == svhn.REGENERATED else ""
+    return Prepared(pictures, splits, images.sha256, variant=variant)
 
 
 def schedule(training: int, epochs: int) -> optax.Schedule:
