@@ -10,7 +10,7 @@ from problems import Wave, coevolving, noise
 from slopes import H0 as PAIR, assert_matches_differences
 
 from acenode.ode import CoEvolvingODE, Elementwise, NeuralODE, Solver
-from acenode.ode.stepping import pullbacks_per_step
+from acenode.ode.stepping_back import pullbacks_per_step
 from acenode.ode.tableau import METHODS
 
 SOLVERS = {

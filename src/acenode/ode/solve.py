@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from . import stepping
+from .step_size import Control
+from .stepping_back import pullbacks_per_step
 from .tableau import METHODS, Tableau
 
 Gradient = Literal["checkpointed", "backsolve", "direct"]
@@ -129,11 +131,11 @@ class Solver:
         tableau = METHODS[self.method]
         if self.gradient != "checkpointed":
             return _solve_by_diffrax(self, tableau, field, y0, times, args, keep)
-        control = stepping.Control(self.rtol, self.atol, self.step, self.max_steps, self.checkpoints)
+        control = Control(self.rtol, self.atol, self.step, self.max_steps, self.checkpoints)
         out, counts = stepping.integrate(field, y0, args, times, tableau, control, keep)
         first = 2 if self.adaptive else 1
         evaluations = first + tableau.evaluations_per_step * (counts.accepted + counts.rejected)
-        pullbacks = counts.accepted * stepping.pullbacks_per_step(tableau, times)
+        pullbacks = counts.accepted * pullbacks_per_step(tableau, times)
         return out, Stats(counts.accepted, counts.rejected, evaluations, pullbacks, counts.status)
 
 

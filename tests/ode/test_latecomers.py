@@ -1,0 +1,122 @@
+"""A large batch whose last samples go on alone answers as each sample does on its own."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from acenode.ode import Solver
+from acenode.ode.stepping import NOT_FINITE, OK, STEP_TOO_SMALL, TOO_MANY_STEPS
+
+BATCH = 40  # an eighth, five samples, may go on alone
+SOLVER = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=256, checkpoints=16)
+
+
+def field(t, y, speed):
+    """A circle, run through at its own speed, that a nonlinear term draws in."""
+    h, a = y
+    return speed * a - 0.1 * h**3, -speed * h - 0.1 * a**3
+
+
+class Scaled(eqx.Module):
+    scale: jax.Array
+
+    def __call__(self, t, y, speed):
+        return jax.tree.map(lambda slope: self.scale * slope, field(t, y, speed))
+
+
+def some_late(late: int) -> jax.Array:
+    """Speeds of which `late`, spread over the batch, are far higher than the others."""
+    speeds = np.full(BATCH, 1.0)
+    speeds[np.linspace(0, BATCH - 1, late).astype(int)] = np.linspace(15.0, 25.0, late)
+    return jnp.asarray(speeds)
+
+
+@eqx.filter_jit
+def solved(scale, y0, times, speeds, solver=SOLVER):
+    def loss(moving):
+        scale, y0, speeds = moving
+        out, stats = solver.solve(Scaled(scale), y0, times, speeds)
+        return sum(jnp.sum(jnp.nan_to_num(leaf) ** 2 * (1 + jnp.arange(leaf.shape[1]))) for leaf in out), (out, stats)
+
+    (_, answer), grads = eqx.filter_value_and_grad(loss, has_aux=True)((scale, y0, speeds))
+    return answer, grads
+
+
+def states(key=0):
+    one, two = jax.random.split(jax.random.key(key))
+    return jax.random.normal(one, (BATCH,)), jax.random.normal(two, (BATCH,))
+
+
+def in_small_batches(scale, y0, times, speeds, size=20):
+    """The same in batches too small to be parted; the gradient of what they share is added up."""
+    parts = []
+    for start in range(0, BATCH, size):
+        part = lambda tree, s=start: jax.tree.map(lambda x: x[s : s + size], tree)  # noqa: E731
+        parts.append(solved(scale, part(y0), part(times), part(speeds)))
+    (answers, grads) = zip(*parts, strict=True)
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *answers)
+    own = jax.tree.map(lambda *x: jnp.concatenate(x), *[g[1:] for g in grads])
+    return joined, (sum(g[0] for g in grads), *own)
+
+
+def same(one, other):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("count", [2, 7])
+@pytest.mark.parametrize("late", [0, 1, 5, 6, BATCH])
+def test_answers_and_gradients_are_those_of_each_sample(late, count):
+    with jax.enable_x64():
+        y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
+        ends = jnp.linspace(0.5, 2.0, BATCH)[:, None]
+        times = ends * jnp.linspace(0.0, 1.0, count)
+        asked = jnp.asarray(0.9), y0, times, some_late(late).astype(jnp.float64)
+        together, apart = solved(*asked), in_small_batches(*asked)
+    (_, stats), _ = together
+    assert (stats.status == OK).all()
+    if 0 < late < BATCH:
+        assert stats.steps.max() > 2 * np.median(stats.steps)  # so that there was something to part
+    same(together, apart)
+
+
+def test_those_that_fail_say_so_and_leave_the_others_alone():
+    with jax.enable_x64():
+        y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
+        times = jnp.tile(jnp.linspace(0.0, 1.0, 4), (BATCH, 1))
+        speeds = some_late(0).astype(jnp.float64).at[7].set(3e3)
+        broken = y0[0].at[11].set(jnp.nan), y0[1]
+        (out, stats), grads = solved(jnp.asarray(0.9), broken, times, speeds)
+        (well, _), _ = solved(jnp.asarray(0.9), y0, times, some_late(0).astype(jnp.float64))
+    assert stats.status[7] == TOO_MANY_STEPS and stats.steps[7] + stats.rejected[7] == SOLVER.max_steps
+    assert stats.status[11] == NOT_FINITE
+    assert np.isnan(out[0][7, -1]) and np.isnan(out[0][11, 1:]).all()
+    fine = np.delete(np.arange(BATCH), [7, 11])
+    assert (stats.status[fine] == OK).all()
+    same(jax.tree.map(lambda x: x[fine], out), jax.tree.map(lambda x: x[fine], well))
+    assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
+
+
+def test_a_late_sample_may_blow_up():
+    def explodes(t, y, rate):
+        return rate * y**2
+
+    rates = jnp.full(BATCH, 0.1).at[3].set(2.0)  # 1 / (1 - 2 t) has no value at 0.5
+    solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=2000)
+    out, stats = solver.solve(explodes, jnp.ones(BATCH), jnp.tile(jnp.array([0.0, 0.25, 1.0]), (BATCH, 1)), rates)
+    assert stats.status[3] in (STEP_TOO_SMALL, NOT_FINITE, TOO_MANY_STEPS)
+    assert np.isnan(out[3, 2]) and abs(out[3, 1] - 2.0) < 1e-3
+    np.testing.assert_allclose(np.delete(out[:, 2], 3), 1 / 0.9, rtol=1e-4)
+
+
+def test_members_of_an_ensemble_part_on_their_own():
+    y0, times = states(), jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
+    speeds = jnp.stack([some_late(1), some_late(5), some_late(20)])
+    scales = jnp.array([0.9, 1.0, 1.1])
+    (together, _), _ = jax.vmap(lambda scale, speed: solved(scale, y0, times, speed))(scales, speeds)
+    for k in range(3):
+        (alone, _), _ = solved(scales[k], y0, times, speeds[k])
+        for a, b in zip(together, alone, strict=True):
+            np.testing.assert_allclose(a[k], b, rtol=2e-3, atol=2e-4)
