@@ -6,11 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.ode import Solver
+from acenode.ode import Solver, stepping
+from acenode.ode.step_size import Control
 from acenode.ode.stepping import NOT_FINITE, OK, STEP_TOO_SMALL, TOO_MANY_STEPS
 
 BATCH = 40  # an eighth, five samples, may go on alone
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="only on a CPU do late samples go on alone")
 SOLVER = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=256, checkpoints=16)
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch):
+    monkeypatch.setattr(stepping, "_WORK", 1)
 
 
 def field(t, y, speed):
@@ -64,6 +71,15 @@ def in_small_batches(scale, y0, times, speeds, size=20):
 def same(one, other):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_large_adaptive_batches_are_parted(monkeypatch):
+    adaptive, fixed = Control(1e-4, 1e-6, None, 256, 16), Control(1e-4, 1e-6, 0.1, 256, 16)
+    assert stepping._few(states(), adaptive) == BATCH // 8
+    assert stepping._few(states(), fixed) == 0
+    assert stepping._few(jax.tree.map(lambda y: y[:31], states()), adaptive) == 0
+    monkeypatch.setattr(stepping, "_WORK", 2 * BATCH + 1)
+    assert stepping._few(states(), adaptive) == 0
 
 
 @pytest.mark.parametrize("count", [2, 7])

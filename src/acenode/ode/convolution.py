@@ -24,9 +24,12 @@ def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, paddi
     x = lax.optimization_barrier(x)
     x = jnp.pad(x, ((padding, padding), (padding, padding), (0, 0)))
     rows, columns = ((n - kernel) // stride + 1 for n in x.shape[:2])
-    # Along one axis, then along the other: fewer and longer copies than for every place of the kernel on its own.
-    x = jnp.concatenate([x[:, j : j + (columns - 1) * stride + 1 : stride] for j in range(kernel)], axis=-1)
-    return jnp.concatenate([x[i : i + (rows - 1) * stride + 1 : stride] for i in range(kernel)], axis=-1)
+    shifted = [
+        x[i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
+        for i in range(kernel)
+        for j in range(kernel)
+    ]
+    return jnp.concatenate(shifted, axis=-1)
 
 
 class Conv(eqx.Module):
