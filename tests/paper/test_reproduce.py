@@ -46,6 +46,14 @@ def build(key, mean):
     return Headed(Filter(RNNDt(2, 3, key=one)), ValueHead(eqx.nn.Linear(3, 2, key=two)))
 
 
+def attentive_latent_ode(key, samples):
+    one, two, three, four = jax.random.split(key, 4)
+    g = pairwise_field("linear_h2", 3, 4, 1, key=four)
+    known = Correlation(3, reference=jnp.eye(3))
+    ode = CoEvolvingODE(MLPField(3, 4, 1, key=three), g, Pairwise(), known, Solver("euler", step=0.25))
+    return LatentODE(GRUEncoder(2, 4, key=one), mlp(4, 6, 4, 1, key=two), ode, (3,), samples=samples)
+
+
 @pytest.fixture(scope="module")
 def prepared():
     return Prepared(extrapolate(records(), 0.5), SPLIT, "made up", {"mean": np.zeros(2)}, "a made-up copy")
@@ -66,7 +74,7 @@ def row(prepared, asked):
         epochs=11,
         learning_rate=1e-3,
         penalty=1e-2,
-        grid=((1e-7, 0.0), (3e-2, 0.0)),
+        grid=((1e-7, 0.0), (1e-7, 0.1), (3e-2, 0.0), (3e-2, 0.1)),
         figures={"error_over_time": error_over_time},
     )
 
@@ -122,7 +130,8 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, **asked, epochs=8, progress=Quiet())
     assert [r.config["learning_rate"] for r in done] == [3e-2, 3e-2]  # the other one hardly moves
     tried = done[0].config["grid"]
-    assert [each["learning_rate"] for each in tried] == [1e-7, 3e-2]
+    # A model without g has nothing that lambda could draw at.
+    assert [(each["learning_rate"], each["penalty"]) for each in tried] == [(1e-7, 1e-2), (3e-2, 1e-2)]
     best = np.mean([r.validation["validation_mse"] for r in done])
     np.testing.assert_allclose(tried[1]["validation"], best, rtol=1e-3)
     assert tried[1]["validation"] < tried[0]["validation"]
@@ -131,6 +140,16 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
     (other,) = reproduce(again[0], [0], *again[2:], learning_rates=[1e-3], epochs=1, progress=Quiet())
     assert other.config["learning_rate"] == 1e-3
+
+
+def test_a_model_with_g_is_trained_with_every_lambda(prepared, tmp_path):
+    def attentive(key, mean):
+        return Headed(attentive_latent_ode(key, 1), ValueHead(eqx.nn.Linear(3, 2, key=key)))
+
+    asked = replace(row(prepared, []), build=attentive)
+    (done,) = reproduce(asked, [0], tmp_path, tmp_path, grid=True, epochs=1, progress=Quiet())
+    assert {(each["learning_rate"], each["penalty"]) for each in done.config["grid"]} == set(asked.grid)
+    assert reproduce(asked, [0], tmp_path, tmp_path, grid=True, epochs=1, progress=Quiet()) == []
 
 
 def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):
@@ -188,11 +207,7 @@ def test_hidden_points_are_asked_for_and_not_known():
 
 
 def test_the_mean_attention_is_kept_with_its_entropy(key):
-    one, two, three, four = jax.random.split(key, 4)
-    g = pairwise_field("linear_h2", 3, 4, 1, key=four)
-    known = Correlation(3, reference=jnp.eye(3))
-    ode = CoEvolvingODE(MLPField(3, 4, 1, key=three), g, Pairwise(), known, Solver("euler", step=0.25))
-    model = LatentODE(GRUEncoder(2, 4, key=one), mlp(4, 6, 4, 1, key=two), ode, (3,), samples=0)
+    model = attentive_latent_ode(key, 0)
     question = extrapolate(records(), 0.5)
     args = {"until": 1.0, "unit": 48.0, "points": 3}
     kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruct(), question, SPLIT.test, **args)

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ..ode import CoEvolvingODE
 from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
@@ -40,9 +41,9 @@ def reproduce(
     """Fill in what is missing of a row: train the seeds that have no such result file yet, and write theirs.
 
     `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
-    `learning_rates` and `penalties` stand in for those of the row; `grid` takes the paper's of both. Of several
-    settings, all trained at once, the one with the best mean validation score is kept. `quick` takes a tenth of the
-    epochs and marks its results.
+    `learning_rates` and `penalties` stand in for those of the row; `grid` takes the paper's of both, or of the first
+    alone for a model without g. Of several settings, all trained at once, the one with the best mean validation score
+    is kept. `quick` takes a tenth of the epochs and marks its results.
 
     A result is done if it was made with the settings the row has now, at least as many epochs, and the rates that were
     asked for, if any were.
@@ -59,10 +60,13 @@ def reproduce(
         return []
     with _loading:
         prepared = row.data(data_dir, missing)
+    build = ft.partial(row.build, **prepared.given)
+    if grid and not _has_g(eqx.filter_eval_shape(build, jax.random.key(0))):
+        settings = _rates_only(row, settings)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
     members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
     outcome = fit(
-        ft.partial(row.build, **prepared.given),
+        build,
         row.task,
         prepared.data,
         splits,
@@ -120,13 +124,23 @@ def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, pa
         return False
     own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
     tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}
-    return asked is None or tried == set(asked)
+    return asked is None or tried in (set(asked), set(_rates_only(row, asked)))
 
 
 def _grid(row: Row) -> Sequence[tuple[float, float]]:
     if not row.grid:
         raise ValueError(f"{row.name} of {row.table} has no grid.")
     return row.grid
+
+
+def _has_g(model: Any) -> bool:
+    nodes = jax.tree.leaves(model, is_leaf=lambda node: isinstance(node, CoEvolvingODE))
+    return any(isinstance(node, CoEvolvingODE) and node.g is not None for node in nodes)
+
+
+def _rates_only(row: Row, settings: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """For a model without g: lambda is of theta_g alone, so all of its values would train the same model."""
+    return tuple(dict.fromkeys((rate, row.penalty) for rate, _ in settings))
 
 
 def _choose(row: Row, outcome: Fit, settings: int) -> tuple[list[int], dict[tuple[float, float], float]]:
