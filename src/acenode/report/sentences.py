@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from . import verdict, words
-from .compared import Compared
+from .compared import COPIES, Compared
 
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
@@ -16,6 +16,12 @@ def disagreements(lines: Sequence[Compared]) -> list[str]:
         if rows:
             said.append(f"{side.capitalize()} than published: {words.listed(list(dict.fromkeys(rows)))}.")
     return said
+
+
+def copies(lines: Sequence[Compared]) -> list[str]:
+    """What the data are, where they are a copy of the paper's."""
+    protocols = dict.fromkeys(run.protocol for line in lines for run in line.runs)
+    return [COPIES[each] for each in protocols if each in COPIES]
 
 
 def budgets(lines: Sequence[Compared]) -> list[str]:
