@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from acenode.datasets import mnist
+from acenode.datasets import mnist, svhn
 from acenode.datasets.images import ImageSet
 from acenode.ode import Solver
 from acenode.paper import images, results
@@ -91,7 +91,7 @@ def test_each_seed_has_its_own_stratified_validation_images(monkeypatch):
     made = ImageSet("made up", pixels, labels, 6000, "its checksum")
     monkeypatch.setattr(images, "_images", lambda name, data_dir: made)
     prepared = images.prepared("svhn", None, [3, 8, 3])
-    assert prepared.checksum == "its checksum"
+    assert prepared.checksum == "its checksum" and not prepared.variant
     np.testing.assert_array_equal(prepared.data.pixels, pixels)
     np.testing.assert_array_equal(prepared.data.label, labels)
     for split in prepared.splits:
@@ -103,6 +103,8 @@ def test_each_seed_has_its_own_stratified_validation_images(monkeypatch):
     first, other, again = prepared.splits
     np.testing.assert_array_equal(first.validation, again.validation)
     assert not np.array_equal(first.validation, other.validation)
+    made = ImageSet("svhn", pixels, labels, 6000, svhn.REGENERATED)
+    assert images.prepared("svhn", None, [0]).variant == "regenerated SVHN"
 
 
 # --- a row from files to a result -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from acenode.paper.results import load
 from acenode.paper.tables import TABLES
 from acenode.report import compared, readme, words
 from acenode.report.paper import TITLES
-from acenode.report.sentences import budgets, choices, optima
+from acenode.report.sentences import budgets, choices, copies, optima
 
 ROOT = Path(__file__).parents[2]
 MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
@@ -137,6 +137,14 @@ def test_a_learning_rate_that_only_some_rows_chose_is_told():
     )
     runs[1] = replace(runs[1], config=runs[0].config)
     assert not choices(compared.tables(runs)["ushcn"])
+
+
+def test_a_copy_of_the_data_that_is_as_good_is_named_and_compared():
+    run, other = (result("svhn", "ODE-Net", 0, {"accuracy": 0.9}, protocol=p) for p in ("sound", "another question"))
+    copy = replace(run, protocol="regenerated SVHN, sound")
+    for each, comparable, named in ((run, True, 0), (copy, True, 1), (other, False, 0)):
+        lines = [line for line in compared.tables([each])["svhn"] if line.runs]
+        assert all((not line.other_protocol) == comparable for line in lines) and len(copies(lines)) == named
 
 
 def test_models_are_held_against_the_best_there_can_be():
