@@ -19,7 +19,7 @@ from acenode.ode.fields import mlp
 from acenode.paper import results
 from acenode.paper.baseline import Baseline
 from acenode.paper.figures import attention_over_time, error_over_time
-from acenode.paper.reproduce import reproduce
+from acenode.paper.reproduce import _has_g, reproduce
 from acenode.paper.row import Prepared, Row
 from acenode.paper.tables import TABLES
 from acenode.paper.value_baselines import last_value, mean_value, published_mse
@@ -142,14 +142,15 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     assert other.config["learning_rate"] == 1e-3
 
 
-def test_a_model_with_g_is_trained_with_every_lambda(prepared, tmp_path):
-    def attentive(key, mean):
-        return Headed(attentive_latent_ode(key, 1), ValueHead(eqx.nn.Linear(3, 2, key=key)))
-
-    asked = replace(row(prepared, []), build=attentive)
-    (done,) = reproduce(asked, [0], tmp_path, tmp_path, grid=True, epochs=1, progress=Quiet())
-    assert {(each["learning_rate"], each["penalty"]) for each in done.config["grid"]} == set(asked.grid)
-    assert reproduce(asked, [0], tmp_path, tmp_path, grid=True, epochs=1, progress=Quiet()) == []
+@pytest.mark.parametrize("evolution", ["evolved", "frozen", None])
+def test_lambda_is_tried_where_there_is_a_g(prepared, key, evolution):
+    model = build(key, **prepared.given)
+    if evolution is not None:
+        ode = attentive_latent_ode(key, 1)
+        if evolution == "frozen":
+            ode = eqx.tree_at(lambda m: m.ode.g, ode, None)
+        model = Headed(ode, model.head)
+    assert _has_g(eqx.filter_eval_shape(lambda: model)) == (evolution == "evolved")
 
 
 def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):
