@@ -136,3 +136,33 @@ def test_members_of_an_ensemble_part_on_their_own():
         (alone, _), _ = solved(scales[k], y0, times, speeds[k])
         for a, b in zip(together, alone, strict=True):
             np.testing.assert_allclose(a[k], b, rtol=2e-3, atol=2e-4)
+
+
+def test_a_field_that_looks_at_the_whole_batch_always_sees_it(monkeypatch):
+    def drawn_in(t, y, speed):
+        return speed * (jax.lax.pmean(y, stepping.SAMPLES) - y)
+
+    times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
+    y0 = jnp.linspace(0.0, 1.0, BATCH)
+    out, stats = SOLVER.solve(drawn_in, y0, times, some_late(1))
+    assert stats.steps.max() > 2 * np.median(stats.steps)
+    monkeypatch.setattr(stepping, "_WORK", 10**9)  # one loop
+    alone, _ = SOLVER.solve(drawn_in, y0, times, some_late(1))
+    np.testing.assert_array_equal(out, alone)
+
+
+def test_what_a_sample_is_told_may_be_any_array():
+    def told(t, y, args):
+        speed, which, noise = args
+        return speed * (1 + which % 2) * jnp.cos(t) + 1e-3 * jax.random.normal(noise, y.shape)
+
+    whole = np.full(BATCH, 2**30 + 1)  # a float of single precision has no such number
+    args = np.asarray(some_late(3)), whole, jax.random.split(jax.random.key(0), BATCH)
+    times = np.tile([0.0, 0.5, 1.0], (BATCH, 1)).astype(np.float32)
+
+    def last(y0):
+        return jnp.sum(SOLVER.solve(told, y0, jnp.asarray(times), args)[0][:, -1])
+
+    np.testing.assert_allclose(jax.grad(last)(jnp.zeros(BATCH)), 1.0)
+    out, _ = SOLVER.solve(told, jnp.zeros(BATCH), jnp.asarray(times), args)
+    np.testing.assert_allclose(out[:, -1], args[0] * 2 * np.sin(1.0), rtol=5e-3, atol=5e-3)

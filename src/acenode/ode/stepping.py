@@ -71,11 +71,12 @@ def integrate(
     `field` is written for one sample; leaves of `y0` and `args` have a leading batch axis. `keep` picks leaves
     of `y`. Differentiable in `field`, `y0` and `args`, not in `times`.
     """
-    few = _few(y0, control)
+    args = jax.tree.map(jnp.asarray, args)
+    few = 0 if _coupled(field, y0, args, times) else _few(y0, control)
     rules = tableau, control, keep
     begin = _constant(_begin(*_constant((field, y0, args)), times, tableau, control))
     out, y, place, taken = _integrate((field, y0, args), begin, jnp.asarray(0), times, *rules, few)
-    place, taken = _constant((place, taken))
+    place, taken = _without_tangent((place, taken))
     if few:
         late = jnp.argsort(~place.active)[:few]  # and, if these are fewer, some that stand still
         some = lambda tree: jax.tree.map(lambda x: x[late], tree)  # noqa: E731
@@ -106,17 +107,24 @@ def _few(y0: PyTree, control: Control) -> int:
     return batch // _SHARE if large and jax.default_backend() == "cpu" else 0
 
 
+def _coupled(field, y0, args, times) -> bool:
+    """Whether the field of a sample looks at the others of the batch, by the name of their axis."""
+    try:
+        eqx.filter_eval_shape(jax.vmap(field), times[:, 0], y0, args)
+    except NameError:  # which is how JAX says that there is no axis of that name
+        return True
+    return False
+
+
 def _constant(tree: PyTree) -> PyTree:
     """The same numbers without a gradient."""
+    return jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x, tree)
 
-    def leaf(x):
-        if eqx.is_inexact_array(x):
-            return lax.stop_gradient(x)
-        # What a custom gradient answers has a tangent, empty for whole numbers, and only floats can lose it.
-        whole = eqx.is_array(x) and x.dtype in (jnp.bool_, jnp.int32, jnp.int64)
-        return x.astype(float).astype(x.dtype) if whole else x
 
-    return jax.tree.map(leaf, tree)
+def _without_tangent(answered: PyTree) -> PyTree:
+    """What a custom gradient answered, as constants: its whole numbers too have a tangent, which only floats lose."""
+    floats, whole = eqx.partition(answered, eqx.is_inexact_array)
+    return eqx.combine(_constant(floats), jax.tree.map(lambda x: x.astype(float).astype(x.dtype), whole))
 
 
 def _per_time(mask: Bool[Array, "batch times"], like: Array) -> Array:
