@@ -1,5 +1,7 @@
 """A large batch whose last samples go on alone answers as each sample does on its own."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ SOLVER = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=256, checkpoints=16)
 
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch):
-    monkeypatch.setattr(stepping, "_WORK", 1)
+    monkeypatch.setattr(stepping, "_LEAST_NUMBERS", 1)
 
 
 def field(t, y, speed):
@@ -75,11 +77,12 @@ def same(one, other):
 
 def test_large_adaptive_batches_are_parted(monkeypatch):
     adaptive, fixed = Control(1e-4, 1e-6, None, 256, 16), Control(1e-4, 1e-6, 0.1, 256, 16)
-    assert stepping._few(states(), adaptive) == BATCH // 8
-    assert stepping._few(states(), fixed) == 0
-    assert stepping._few(jax.tree.map(lambda y: y[:31], states()), adaptive) == 0
-    monkeypatch.setattr(stepping, "_WORK", 2 * BATCH + 1)
-    assert stepping._few(states(), adaptive) == 0
+    few = lambda y, control: stepping._few(field, y, y[0], y[0][:, None], control)  # noqa: E731
+    assert few(states(), adaptive) == BATCH // 8
+    assert few(states(), fixed) == 0
+    assert few(jax.tree.map(lambda y: y[:31], states()), adaptive) == 0
+    monkeypatch.setattr(stepping, "_LEAST_NUMBERS", 2 * BATCH + 1)
+    assert few(states(), adaptive) == 0
 
 
 @pytest.mark.parametrize("count", [2, 7])
@@ -128,14 +131,51 @@ def test_a_late_sample_may_blow_up():
 
 
 def test_members_of_an_ensemble_part_on_their_own():
-    y0, times = states(), jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
-    speeds = jnp.stack([some_late(1), some_late(5), some_late(20)])
-    scales = jnp.array([0.9, 1.0, 1.1])
-    (together, _), _ = jax.vmap(lambda scale, speed: solved(scale, y0, times, speed))(scales, speeds)
-    for k in range(3):
-        (alone, _), _ = solved(scales[k], y0, times, speeds[k])
-        for a, b in zip(together, alone, strict=True):
-            np.testing.assert_allclose(a[k], b, rtol=2e-3, atol=2e-4)
+    with jax.enable_x64():
+        y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
+        times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
+        speeds = jnp.stack([some_late(late).astype(jnp.float64) for late in (1, 5, 20)])
+        scales = jnp.array([0.9, 1.0, 1.1])
+        together = jax.vmap(lambda scale, speed: solved(scale, y0, times, speed))(scales, speeds)
+        for k in range(3):
+            same(jax.tree.map(lambda x, k=k: x[k], together), solved(scales[k], y0, times, speeds[k]))
+
+
+@pytest.mark.parametrize("step", [None, 0.1])
+def test_second_derivatives_are_those_of_the_steps_taken(step):
+    solver = replace(SOLVER, rtol=1e-8, atol=1e-9, step=step)
+    with jax.enable_x64():
+        y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
+        times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
+        speeds = some_late(2).astype(jnp.float64)
+
+        def loss(scale):
+            out, _ = solver.solve(Scaled(scale), y0, times, speeds)
+            return sum(jnp.sum(jnp.square(y[:, -1])) for y in out)
+
+        gradient = jax.jit(jax.grad(loss))
+        _, second = jax.jvp(gradient, (jnp.asarray(0.9),), (jnp.asarray(1.0),))
+        above, below = (gradient(jnp.asarray(0.9 + d)) for d in (1e-4, -1e-4))
+    np.testing.assert_allclose(second, (above - below) / 2e-4, rtol=1e-3)
+
+
+def test_a_sample_that_is_given_up_spoils_no_gradient():
+    class Root(eqx.Module):
+        w: jax.Array
+
+        def __call__(self, t, y, speed):
+            return self.w * jnp.sqrt(y) + 1e3 * speed * speed * jnp.cos(speed * t)
+
+    def loss(w):
+        out, stats = replace(SOLVER, max_steps=12).solve(Root(w), y0, times, speeds)
+        return jnp.sum(jnp.where(stats.failed, 0.0, out[:, -1])), stats
+
+    with jax.enable_x64():
+        y0, speeds = jnp.ones(BATCH).at[2].set(0.0), jnp.full(BATCH, 1e-3).at[2].set(1e6)
+        times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
+        (_, stats), grad = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(1.0))
+    assert stats.status[2] == TOO_MANY_STEPS and (np.delete(stats.status, 2) == OK).all()
+    assert np.isfinite(grad) and grad > 0
 
 
 def test_a_field_that_looks_at_the_whole_batch_always_sees_it(monkeypatch):
@@ -146,7 +186,7 @@ def test_a_field_that_looks_at_the_whole_batch_always_sees_it(monkeypatch):
     y0 = jnp.linspace(0.0, 1.0, BATCH)
     out, stats = SOLVER.solve(drawn_in, y0, times, some_late(1))
     assert stats.steps.max() > 2 * np.median(stats.steps)
-    monkeypatch.setattr(stepping, "_WORK", 10**9)  # one loop
+    monkeypatch.setattr(stepping, "_LEAST_NUMBERS", 10**9)  # one loop
     alone, _ = SOLVER.solve(drawn_in, y0, times, some_late(1))
     np.testing.assert_array_equal(out, alone)
 

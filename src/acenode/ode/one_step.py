@@ -37,7 +37,7 @@ def combine(y: PyTree | None, dt, weights, slopes) -> PyTree:
 
 
 def stages(field, args, t, dt, y, slope, tableau: Tableau):
-    """All slopes of one step from `y`, the first being `slope`; the new state; the slope there."""
+    """All slopes of one step from `y`, the first being `slope`, and the new state."""
     slopes = [slope]
     y_new = None
     for weights, c in zip(tableau.a, tableau.c, strict=True):

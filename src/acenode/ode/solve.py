@@ -117,7 +117,7 @@ class Solver:
         """`keep(y)` at all `times`, starting from `y0` at the first, and what it took.
 
         `field(t, y, args)` is written for one sample. Entries that a failed solve did not reach are NaN, and
-        `Stats.status` says why.
+        `Stats.status` says why; they add nothing to a gradient, so that one may be finite where a loss is not.
         """
         bad = ~jnp.isfinite(times).all(axis=1) | (jnp.diff(times, axis=1) < 0).any(axis=1)
         out, stats = self._solve(field, y0, jnp.where(bad[:, None], 0.0, times), args, keep)

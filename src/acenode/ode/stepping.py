@@ -24,12 +24,13 @@ from .stepping_back import Tape, backward, ends_only
 from .tableau import Tableau
 
 #: The name of the batch axis inside a vector field, for those that average over the batch.
-SAMPLES = "samples"
+SAMPLES = "samples of acenode"
 
 OK, TOO_MANY_STEPS, STEP_TOO_SMALL, NOT_FINITE, BAD_TIMES = range(5)
 
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
-_CROWD, _SHARE, _WORK = 32, 8, 100_000  # samples, the part of them that goes on alone, and numbers in their states
+_PART = 8  # the last one of so many goes on alone
+_LEAST_SAMPLES, _LEAST_NUMBERS = 32, 100_000  # in a batch and in its states, for that to be worth while
 
 
 class Counts(NamedTuple):
@@ -45,7 +46,6 @@ class _Place(NamedTuple):
 
     t: Float[Array, " batch"]
     dt: Float[Array, " batch"]  # of the next step
-    slope: PyTree
     active: Bool[Array, " batch"]  # still on the way
     counts: Counts
 
@@ -53,6 +53,7 @@ class _Place(NamedTuple):
 class _Carry(NamedTuple):
     place: _Place
     y: PyTree
+    slope: PyTree
     out: PyTree
     tape: Tape
 
@@ -72,17 +73,17 @@ def integrate(
     of `y`. Differentiable in `field`, `y0` and `args`, not in `times`.
     """
     args = jax.tree.map(jnp.asarray, args)
-    few = 0 if _coupled(field, y0, args, times) else _few(y0, control)
+    few = _few(field, y0, args, times, control)
     rules = tableau, control, keep
-    begin = _constant(_begin(*_constant((field, y0, args)), times, tableau, control))
+    begin = _constant(_begin(_constant((field, y0, args)), times, tableau, control))
     out, y, place, taken = _integrate((field, y0, args), begin, jnp.asarray(0), times, *rules, few)
     place, taken = _without_tangent((place, taken))
     if few:
         late = jnp.argsort(~place.active)[:few]  # and, if these are fewer, some that stand still
         some = lambda tree: jax.tree.map(lambda x: x[late], tree)  # noqa: E731
-        rest = _integrate((field, some(y), some(args)), some(place), taken, times[late], *rules, 0)
-        out = jax.tree.map(lambda all, more: all.at[late].add(more), out, rest[0])
-        y, place = jax.tree.map(lambda all, new: all.at[late].set(new), (y, place), (rest[1], rest[2]))
+        more, *now, _ = _integrate((field, some(y), some(args)), some(place), taken, times[late], *rules, 0)
+        out = jax.tree.map(lambda every, theirs: every.at[late].add(theirs), out, more)
+        y, place = jax.tree.map(lambda every, theirs: every.at[late].set(theirs), (y, place), tuple(now))
     if out is None:
         out = jax.tree.map(lambda *ends: jnp.stack(ends, axis=1), keep(y0), keep(y))
     started, reached = times <= times[:, :1], times <= place.t[:, None]
@@ -96,15 +97,18 @@ def integrate(
     return jax.tree.map(filled, out, keep(y0)), place.counts._replace(status=status)
 
 
-def _few(y0: PyTree, control: Control) -> int:
-    """How many samples go on alone when the others have arrived.
+def _few(field, y0: PyTree, args, times, control: Control) -> int:
+    """How many samples go on alone when the others have arrived or failed.
 
-    On a GPU a small batch takes nearly as long as a large one: a step of ACE-ODE-Net took 13 % longer with two loops.
+    A second loop takes as long again to compile. On a GPU, moreover, a small batch takes nearly as long as a large one:
+    there a step of ACE-ODE-Net took 13 % longer with two loops.
     """
     leaves = jax.tree.leaves(y0)
-    batch, work = leaves[0].shape[0], sum(leaf.size for leaf in leaves)
-    large = batch >= _CROWD and work >= _WORK and control.step is None
-    return batch // _SHARE if large and jax.default_backend() == "cpu" else 0
+    batch, numbers = leaves[0].shape[0], sum(leaf.size for leaf in leaves)
+    large = batch >= _LEAST_SAMPLES and numbers >= _LEAST_NUMBERS and control.step is None
+    if not large or jax.default_backend() != "cpu" or _coupled(field, y0, args, times):
+        return 0
+    return batch // _PART
 
 
 def _coupled(field, y0, args, times) -> bool:
@@ -122,7 +126,10 @@ def _constant(tree: PyTree) -> PyTree:
 
 
 def _without_tangent(answered: PyTree) -> PyTree:
-    """What a custom gradient answered, as constants: its whole numbers too have a tangent, which only floats lose."""
+    """What a custom gradient answered, as constants.
+
+    Its whole numbers too have a tangent, which only floats lose; counts are small enough to be exact as such.
+    """
     floats, whole = eqx.partition(answered, eqx.is_inexact_array)
     return eqx.combine(_constant(floats), jax.tree.map(lambda x: x.astype(float).astype(x.dtype), whole))
 
@@ -131,7 +138,8 @@ def _per_time(mask: Bool[Array, "batch times"], like: Array) -> Array:
     return mask.reshape(mask.shape + (1,) * (like.ndim - 2))
 
 
-def _begin(field, y0, args, times, tableau: Tableau, control: Control) -> _Place:
+def _begin(moving, times, tableau: Tableau, control: Control) -> _Place:
+    field, y0, args = moving
     field = jax.vmap(field, axis_name=SAMPLES)
     t0, t1 = times[:, 0], times[:, -1]
     slope = field(t0, y0, args)
@@ -142,7 +150,7 @@ def _begin(field, y0, args, times, tableau: Tableau, control: Control) -> _Place
     finite = all_finite((y0, slope))
     none = jnp.zeros(times.shape[0], jnp.int32)
     status = jnp.where(finite, OK, NOT_FINITE).astype(jnp.int32)
-    return _Place(t0, dt, slope, (t1 > t0) & finite, Counts(none, none, status))
+    return _Place(t0, dt, (t1 > t0) & finite, Counts(none, none, status))
 
 
 @eqx.filter_custom_vjp
@@ -174,7 +182,8 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
     out = None  # the states where the loop ends may be all there is to read
     if not ends_only(times):
         out = jax.tree.map(lambda y: jnp.zeros((*times.shape, *y.shape[1:]), y.dtype), keep(y0))
-    carry = _Carry(place, y0, out, _blank(y0, times, control if record else None))
+    slope = field(place.t, y0, args)
+    carry = _Carry(place, y0, slope, out, _blank(y0, times, control if record else None))
 
     def unfinished(c: _Carry):
         on_the_way = c.place.active.any() if few == 0 else c.place.active.sum() > few
@@ -184,13 +193,13 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
         return c.tape.iterations < control.checkpoints * c.tape.stride
 
     def step(c: _Carry) -> _Carry:
-        t, dt, slope, active, counts = c.place
+        t, dt, active, counts = c.place
         t_new = jnp.minimum(t + dt, t1)
         if control.step is not None:
             # No crumb of a last step where the end is a whole number of steps away up to rounding.
             t_new = jnp.where(t1 - t_new < 1e-3 * control.step, t1, t_new)
         dt = t_new - t
-        slopes, y_new = stages(field, args, t, dt, c.y, slope, tableau)
+        slopes, y_new = stages(field, args, t, dt, c.y, c.slope, tableau)
         slope_new = slopes[-1] if tableau.last_is_next else field(t_new, y_new, args)
         if control.step is None:
             assert tableau.b_error is not None
@@ -199,7 +208,7 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
             factor = _SAFETY * jnp.maximum(error, 1e-10) ** (-1 / tableau.order)
             factor = jnp.where(jnp.isfinite(error), jnp.clip(factor, _SHRINK, _GROW), _SHRINK)
             factor = jnp.where(good, jnp.maximum(factor, 1.0), factor)
-            dt_next = dt * factor
+            dt_next = lax.stop_gradient(dt * factor)  # step sizes are constants, in second derivatives too
             least = 8 * jnp.finfo(times.dtype).eps * jnp.maximum(jnp.abs(t), t1 - times[:, 0])
             stuck = ~good & (dt_next <= least)
         else:
@@ -220,7 +229,6 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
             _Place(
                 t_moved,
                 jnp.where(active, dt_next, c.place.dt),
-                select(moved, slope_new, slope),
                 active & ~failed & ~(moved & (t_new >= t1)),
                 Counts(
                     counts.accepted + moved,
@@ -229,6 +237,7 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
                 ),
             ),
             select(moved, y_new, c.y),
+            select(moved, slope_new, c.slope),
             out,
             tape._replace(iterations=c.tape.iterations + 1),
         )
@@ -239,7 +248,7 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
 
     every_state_fits = control.max_steps <= control.checkpoints
     c = lax.while_loop(unfinished, fill if record and not every_state_fits else step, carry)
-    tape = c.tape._replace(failed=c.place.counts.status != OK)
+    tape = c.tape._replace(failed=(c.place.counts.status != OK) | c.place.active)
     return c.out, c.y, c.place, taken + tape.iterations, tape
 
 

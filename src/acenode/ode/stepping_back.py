@@ -30,7 +30,7 @@ class Tape(NamedTuple):
     y: PyTree
     stride: Int[Array, ""]
     iterations: Int[Array, ""]
-    failed: Bool[Array, " batch"]
+    failed: Bool[Array, " batch"]  # or still on the way when the loop ended
 
 
 def ends_only(times) -> bool:
