@@ -28,7 +28,8 @@ def reproduce(
         list[float] | None, typer.Option(help="Lambda of Equation 6, if not that of the row; several likewise.")
     ] = None,
     grid: Annotated[
-        bool, typer.Option("--grid", help="Train the paper's grid of both, choose by the validation score.")
+        bool,
+        typer.Option("--grid", help="Train the paper's grid of both (rates alone without g); validation chooses."),
     ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the epochs; the results are marked as such.")
