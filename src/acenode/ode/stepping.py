@@ -100,8 +100,8 @@ def integrate(
 def _few(field, y0: PyTree, args, times, control: Control) -> int:
     """How many samples go on alone when the others have arrived or failed.
 
-    A second loop takes as long again to compile. On a GPU, moreover, a small batch takes nearly as long as a large one:
-    there a step of ACE-ODE-Net took 13 % longer with two loops.
+    A second loop takes nearly as long again to compile. On a GPU, moreover, a small batch takes nearly as long as a
+    large one, so there is little to gain there (`benchmarks/README.md` has what was measured).
     """
     leaves = jax.tree.leaves(y0)
     batch, numbers = leaves[0].shape[0], sum(leaf.size for leaf in leaves)
@@ -186,8 +186,7 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
     carry = _Carry(place, y0, slope, out, _blank(y0, times, control if record else None))
 
     def unfinished(c: _Carry):
-        on_the_way = c.place.active.any() if few == 0 else c.place.active.sum() > few
-        return eqxi.unvmap_any(on_the_way & (taken + c.tape.iterations < control.max_steps))
+        return eqxi.unvmap_any((c.place.active.sum() > few) & (taken + c.tape.iterations < control.max_steps))
 
     def has_room(c: _Carry):
         return c.tape.iterations < control.checkpoints * c.tape.stride
