@@ -11,6 +11,7 @@ from acenode.models.gru_ode_bayes import GRUODEBayes
 from acenode.ode import AugmentedODE, CoEvolvingODE, Correlation, GRUField, GRULinear, NeuralODE, Pairwise, sentence
 from acenode.series import Question, Series, series, stack
 from acenode.tasks import Forecast, Headed
+from acenode.tasks.forecast import predictions
 from acenode.train import Member, Recipe, fit, parameter_count
 
 VARIABLES, SIZE, STEP = 2, 4, 0.25
@@ -226,6 +227,18 @@ def test_dropout_acts_in_training_only():
     assert np.abs(one - two).max() > 1e-3
     rested = eqx.nn.inference_mode(m)
     np.testing.assert_array_equal(*(ask(rested, s, QUERIES, jax.random.key(k)).states for k in (0, 1)))
+
+
+def test_the_likelihood_is_of_the_emission_with_dropout():
+    m, s = model(dropout=0.5), data()
+    for each, dropped in ((m, True), (eqx.nn.inference_mode(m), False)):
+        trace = ask(each, s, QUERIES)
+        keep = np.asarray(jnp.broadcast_to(trace.keep, (3, 5)))
+        hidden = np.maximum([[linear(m.emission.first, h) for h in of] for of in np.asarray(trace.states[0])], 0)
+        both = [[linear(m.emission.last, k * x) for x in of] for of, k in zip(hidden, keep, strict=True)]
+        for got, expected in zip(predictions(Headed(each, None), trace), np.split(np.array(both), 2, -1), strict=True):
+            np.testing.assert_allclose(got[0], expected, rtol=1e-5, atol=1e-6)
+        assert set(np.unique(keep)) == ({0.0, 2.0} if dropped else {1.0})
 
 
 def test_the_attention_at_the_queries():

@@ -103,7 +103,7 @@ class GRUODEBayes(eqx.Module):
       solver is not used;
     - `count` is how many steps a series may take, e.g. its span over `step` and one for each row whose time is not a
       whole number of steps; a series that needs more fails, with a status, and so does one with rows before `start`;
-    - `dropout` acts on the first state and on the emission in jumps and in the penalty, one mask a series and call;
+    - `dropout` acts on the first state and on the emission wherever it is asked, one mask a series and call;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
     The state at a queried time has seen the rows strictly before it.
@@ -166,6 +166,7 @@ class GRUODEBayes(eqx.Module):
             # A renewed attention is one of states after observations; at the very start all series are alike.
             h0=ode.hidden(last if getattr(ode, "renew", False) else begin),
             times=None,
+            keep=keep,
         )
 
     # --- one observation at a time ----------------------------------------------------------------------------

@@ -20,3 +20,4 @@ class Trace(eqx.Module):
     stats: Stats  # of the solve, (samples * batch,)
     h0: Array | None  # first states of the ODE, for batch statistics
     times: Array | None
+    keep: Float[Array, "batch width"] | None = None  # mask of dropout with which the model's own emission is asked

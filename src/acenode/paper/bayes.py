@@ -86,14 +86,20 @@ def row_bayes(ode: Callable[[Array], object], variables: int, step: float, span:
 
 
 def bayes(
-    ode: Callable[[Array], object], variables: int, size: int, step: float, span: float, extra: int = 0
+    ode: Callable[[Array], object],
+    variables: int,
+    size: int,
+    step: float,
+    span: float,
+    extra: int = 0,
+    dropout: float = 0.0,
 ) -> Callable[[Array], Headed]:
     """Builds GRU-ODE-Bayes with the given ODE, for series that are `span` long."""
 
     def build(key):
         one, two = jax.random.split(key)
         ticks = round(span / step) + 2
-        model = gru_ode_bayes(variables, ode(one), size, extra=extra, step=step, count=ticks, key=two)
-        return Headed(model, None)
+        options = {"extra": extra, "step": step, "count": ticks, "dropout": dropout}
+        return Headed(gru_ode_bayes(variables, ode(one), size, **options, key=two), None)
 
     return build

@@ -34,10 +34,11 @@ from .row import Prepared, Row, checksum
 SIZE, STEP, SPAN = 25, 0.05, 10.0
 SAMPLES, BATCH = 10_000, 100
 PARTS = (0.7, 0.15, 0.15)
+DROPOUT = 0.0  # by validation, GRU-ODE-Bayes, one seed, 12 epochs: NegLL -1.223, with 0.2 -1.193
 
 
 VARIABLES = 2
-_bayes = ft.partial(bayes, variables=VARIABLES, size=SIZE, step=STEP, span=SPAN)
+_bayes = ft.partial(bayes, variables=VARIABLES, size=SIZE, step=STEP, span=SPAN, dropout=DROPOUT)
 _rows = ft.partial(row_bayes, variables=VARIABLES, step=STEP, span=SPAN)
 
 
@@ -71,18 +72,23 @@ def recipe(epochs: int) -> Recipe:
     return Recipe(epochs=epochs, batch_size=BATCH, schedule=falls, clip=10.0, eval_batch=500)
 
 
-OWN_LEAK: dict[str, object] = {"jump": "attention kept", "leak": "of the state itself"}
+def _whole(build: Callable, **config: object) -> tuple[Callable, dict[str, object]]:
+    """A model whose state is one vector."""
+    return build, {"dropout": DROPOUT, **config}
+
+
+KEPT = {"jump": "attention kept"}
+OWN_LEAK = {**KEPT, "leak": "of the state itself"}
 BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS}
 MODELS: dict[str, tuple[Callable, dict[str, object]]] = {
-    "GRU-ODE-Bayes": (_bayes(plain(SIZE)), {}),
-    "Augmented-GRU-ODE-Bayes": (_bayes(augmented(SIZE), extra=EXTRA), {}),
-    "ACE-GRU-ODE-Bayes": (_bayes(attentive(SIZE)), {"jump": "attention kept"}),
-    "ACE-GRU-ODE-Bayes, own leak": (_bayes(attentive(SIZE, own_leak=True)), OWN_LEAK),
-    "ACE-GRU-ODE-Bayes, own leak, sharp": (
-        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)),
-        {**OWN_LEAK, "scale": SHARP},
+    "GRU-ODE-Bayes": _whole(_bayes(plain(SIZE))),
+    "Augmented-GRU-ODE-Bayes": _whole(_bayes(augmented(SIZE), extra=EXTRA)),
+    "ACE-GRU-ODE-Bayes": _whole(_bayes(attentive(SIZE)), **KEPT),
+    "ACE-GRU-ODE-Bayes, own leak": _whole(_bayes(attentive(SIZE, own_leak=True)), **OWN_LEAK),
+    "ACE-GRU-ODE-Bayes, own leak, sharp": _whole(
+        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), **OWN_LEAK, scale=SHARP
     ),
-    "ACE-GRU-ODE-Bayes, fed": (_bayes(attentive(SIZE, fed=True)), FED),
+    "ACE-GRU-ODE-Bayes, fed": _whole(_bayes(attentive(SIZE, fed=True)), **FED),
     "GRU-ODE-Bayes, variables apart": (_rows(variables_apart(VARIABLES)), BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": (_rows(between_variables(VARIABLES)), BY_ROWS),
 }

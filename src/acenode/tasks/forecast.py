@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..models.trace import Trace
 from ..series import Question
 from .heads import Headed
 from .task import Report
@@ -64,7 +65,11 @@ class Forecast:
         return {"mse": average(jnp.square(error)), "negll": average(negll), "coverage": average(inside)}
 
 
-def predictions(model: Headed, trace) -> tuple[Array, Array]:
+def predictions(model: Headed, trace: Trace) -> tuple[Array, Array]:
+    """Mean and log variance at the asked times; a model's own emission is asked with the dropout of its answer."""
+    if model.head is None and trace.keep is not None:
+        of_series = jax.vmap(model.model.emission, in_axes=(0, None))
+        return jax.vmap(jax.vmap(of_series), in_axes=(0, None))(trace.states, trace.keep)
     head = model.model.emission if model.head is None else model.head
     return jax.vmap(jax.vmap(jax.vmap(head)))(trace.states)
 
