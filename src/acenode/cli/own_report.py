@@ -29,7 +29,6 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     aside = _set_aside(estimator, table)
     if aside is not None:
         panel = panel[aside]
-    trusted = _trusted(aside is not None)
     shown = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
     scale, unit = _clock(estimator, float(np.asarray(panel.series.times).max()))
     says = MODELS[settings.model].says if settings.model in MODELS else "a model of your own"
@@ -52,7 +51,7 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
             "impute": f"{who}: what was observed, and what the model would fill in between, with the 90 % band.",
         }
         figure = _bands(estimator, panel, shown, scale, "observed later" if aside is None else "held out")
-        said = [_time(words[estimator.task], unit), trusted]
+        said = [_time(words[estimator.task], unit)]
         sections.append(page.Section("One series", said, [page.picture("series", figure, who)]))
     if estimator.task == "forecast":
         some = panel[: min(_SERIES, len(panel))]
@@ -62,17 +61,17 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
             "variance)."
         )
         error = page.picture("error", figure, "squared error over time")
-        sections.append(page.Section("Error over time", [_time(words, unit), trusted], [error]))
+        sections.append(page.Section("Error over time", [_time(words, unit)], [error]))
     if estimator.entry_.attends is not None:
         figure = _attention(estimator, panel, shown, scale)
         words = f"{who}: how much each row of a matrix looks at each column; a row adds up to 1."
         attention = page.picture("attention", figure, "attention over time")
-        sections.append(page.Section("Attention", [_time(words, unit), trusted], [attention]))
+        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
     sections.append(page.Section("Learning", ["The validation score over the epochs."], [learning]))
     trained = summary.series - summary.validation_series
     lead = (
         f"Trained on {trained:,} series of {', '.join(names)}; {summary.validation_series:,} more were set aside for "
-        "validation."
+        f"validation. {_trusted(aside is not None)}"
     )
     return page.write(out / "report", f"{type(estimator).__name__}: {settings.model}", lead, sections)
 
