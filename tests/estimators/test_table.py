@@ -263,6 +263,14 @@ def test_not_a_number_counts_as_blank_in_polars_too():
     refused(lambda: read(frame, COLUMNS._replace(label="state")), "'state'", "row 3", "blank")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_of_spaces_is_blank(kind):
+    frame = of_kind(small(machine=["a", "a", "  ", "b"], state=["good", "", "worn", "worn"]), kind)
+    refused(lambda: read(frame, COLUMNS), "'machine'", "row 3", "blank")
+    labelled = COLUMNS._replace(id="state", label="machine")
+    refused(lambda: read(frame, labelled), "'state'", "row 2", "blank")
+
+
 def test_times_as_text_are_refused():
     refused(lambda: read(small(hour=["1", "2", "3", "4"]), COLUMNS), "'hour'", "'1'", "dates")
 

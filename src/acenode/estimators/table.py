@@ -239,9 +239,12 @@ def _coded(given: nw.Series) -> tuple[np.ndarray, list]:
 
 
 def _blank(given: nw.Series) -> np.ndarray:
+    """Where there is nothing, not a number, or a text of spaces only."""
     blank = given.is_null().to_numpy().astype(bool)
     if given.dtype.is_float():
-        blank = blank | np.isnan(given.cast(nw.Float64).to_numpy())
+        return blank | np.isnan(given.cast(nw.Float64).to_numpy())
+    if given.dtype == nw.String:
+        return blank | (given.str.strip_chars().str.len_chars() == 0).fill_null(True).to_numpy().astype(bool)
     return blank
 
 
