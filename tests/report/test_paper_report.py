@@ -17,7 +17,7 @@ from acenode.paper.results import load
 from acenode.paper.tables import TABLES
 from acenode.report import compared, readme, words
 from acenode.report.paper import TITLES
-from acenode.report.sentences import budgets, choices, copies, optima
+from acenode.report.sentences import budgets, choices, copies, optima, outdated
 
 ROOT = Path(__file__).parents[2]
 MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
@@ -160,7 +160,25 @@ def test_models_are_held_against_the_best_there_can_be():
 def test_unequal_budgets_are_not_passed_over():
     results = [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("mnist", "ACE-ODE-Net", 0.9, 0.92, epochs=10)]
     (pair,) = compared.pairs("mnist", compared.tables(results)["mnist"])
-    assert words.pair(pair).endswith("not with the same budget")
+    assert words.pair(pair).endswith("not with the same settings")
+
+
+def test_runs_from_before_a_setting_changed_are_named_and_not_held_against_new_ones():
+    rows = ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes, fed")
+    plain, fed = (next(row for row in TABLES["ushcn"] if row.name == name) for name in rows)
+    old = [result("ushcn", plain.name, k, {"mse": 1.0 + k, "negll": 1.0}) for k in (0, 1)]
+    new = [result("ushcn", fed.name, k, {"mse": 1.0, "negll": 1.0}, config=fed.config) for k in (0, 1)]
+    lines = [line for line in compared.tables([*old, *new])["ushcn"] if line.runs]
+    assert outdated(lines) == [
+        f"Settings have changed since the runs of GRU-ODE-Bayes ({words.listed(list(plain.config))}): to reproduce "
+        "them today is to train them again."
+    ]
+    assert all(words.pair(pair).endswith("not with the same settings") for pair in compared.pairs("ushcn", lines))
+
+
+def test_names_with_commas_are_listed_with_semicolons():
+    assert words.listed(["a"]) == "a" and words.listed(["a", "b", "c"]) == "a, b and c"
+    assert words.listed(["a", "b, new", "c"]) == "a; b, new; and c"
 
 
 # --- the command ------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, pa
     if not path.exists():
         return False
     made: Mapping[str, Any] = results.read(path).config
-    if made.get("epochs", 0) < epochs or any(made.get(name) != value for name, value in row.config.items()):
+    if made.get("epochs", 0) < epochs or row.changed(made):
         return False
     own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
     tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}

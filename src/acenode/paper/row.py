@@ -59,3 +59,7 @@ class Row:
     grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
     measures: Figure | None = None  # more metrics on the test samples
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`
+
+    def changed(self, made: Mapping[str, object]) -> tuple[str, ...]:
+        """Settings that a run had otherwise, by the `config` of its result."""
+        return tuple(name for name, value in self.config.items() if made.get(name) != value)

@@ -138,8 +138,19 @@ class Compared:
         """As published; of a row that the paper does not have, those of its recipe."""
         if self.in_paper:
             return EPOCHS.get(self.ours[0])
+        return None if self.trained_as is None else self.trained_as.epochs
+
+    @property
+    def trained_as(self) -> Row | None:
+        """Our row of that name, if it is one to train."""
         named = (row for row in TABLES.get(self.ours[0], ()) if row.name == self.ours[1])
-        return next((row.epochs for row in named if isinstance(row, Row)), None)
+        return next((row for row in named if isinstance(row, Row)), None)
+
+    @property
+    def outdated(self) -> tuple[str, ...]:
+        """Settings of the row that have changed since the runs."""
+        changed = (self.trained_as.changed(r.config) for r in self.runs) if self.trained_as else ()
+        return tuple(dict.fromkeys(name for names in changed for name in names))
 
     @property
     def trained(self) -> bool:
@@ -183,9 +194,12 @@ class Pair:
 
     @property
     def alike(self) -> bool:
-        """Whether both had the same number of epochs and the same learning rate."""
-        budgets = [{(c.epochs, r.config.get("learning_rate")) for r in c.runs} for c in (self.one, self.other)]
-        return budgets[0] == budgets[1]
+        """Whether both had the same number of epochs, the same learning rate, and shared settings of the same day."""
+        both = self.one, self.other
+        budgets = [{(c.epochs, r.config.get("learning_rate")) for r in c.runs} for c in both]
+        shared = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
+        changed = [shared & set(c.outdated) for c in both]
+        return budgets[0] == budgets[1] and changed[0] == changed[1]
 
 
 def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:

@@ -5,7 +5,7 @@ from either. Ours follow the paper's text, and are chosen on validation data.
 """
 
 from ..models.statistics import BINS
-from ..paper import activity, double_ou
+from ..paper import activity, climate, double_ou
 from ..paper.bayes import SHARP
 from ..paper.images import CROP
 from ..paper.physionet import COMMITTEE, STRONG
@@ -79,9 +79,10 @@ EXPLANATIONS: dict[str, tuple[str, ...]] = {
         "the batch, test stations included, and g gets no gradient. That is the paper's own ablation called fixed.",
         "In the released base model the state does not move between observations, which may have touched its published "
         "number. The results listed beside the released code are others than the paper's for both models.",
-        "The published runs of GRU-ODE-Bayes have a weight decay of 1e-4 and do not clip gradients; ours have none and "
-        "clip at a norm of 10. The dropout of its emission acts on jumps and their penalty in ours, not on the "
-        "likelihood.",
+        "The published weight decay of GRU-ODE-Bayes, 1e-4, goes with a loss summed over the values of a series; with "
+        f"ours, their mean, that is {climate.WEIGHT_DECAY / climate.VALUES_A_SERIES:.0e}. Runs whose settings lack a "
+        "dropout had none, clipped gradients at a norm of 10, and dropped out in jumps and their penalty only, not in "
+        "the likelihood.",
         "Six of the rivals are quoted from the literature; the paper gives no architecture for them. Ours are our own "
         "definitions.",
         "The paper gives f' the attended state in every place, the leak of the GRU included. Then nothing bounds h, "

@@ -10,7 +10,7 @@ from . import page, verdict, words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import EXPLANATIONS
 from .paper_figures import galleries
-from .sentences import budgets, choices, copies, disagreements, optima
+from .sentences import budgets, choices, copies, disagreements, optima, outdated
 
 TITLE = "ACE-NODE: the paper's tables and ours"
 TITLES = {
@@ -254,7 +254,15 @@ def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
 
 def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
     apart = disagreements(lines)
-    said = [*apart, *optima(lines), *choices(lines), *copies(lines), *budgets(lines), *EXPLANATIONS.get(table, ())]
+    said = [
+        *apart,
+        *optima(lines),
+        *choices(lines),
+        *outdated(lines),
+        *copies(lines),
+        *budgets(lines),
+        *EXPLANATIONS.get(table, ()),
+    ]
     title = (
         "Where ours and the paper's differ, and what may explain it" if apart else "What to know about these numbers"
     )

@@ -8,7 +8,7 @@ from . import words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import EXPLANATIONS
 from .paper import TITLES, attention_sentence
-from .sentences import budgets, choices, copies, disagreements, optima
+from .sentences import budgets, choices, copies, disagreements, optima, outdated
 
 BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
 END = "<!-- /results -->"
@@ -72,7 +72,7 @@ def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
     said = [_verdict(pair) for pair in pairs(table, lines) if pair.gap]
     protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
     said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
-    apart = [*disagreements(lines), *optima(lines), *choices(lines), *copies(lines), *budgets(lines)]
+    apart = [*disagreements(lines), *optima(lines), *choices(lines), *outdated(lines), *copies(lines), *budgets(lines)]
     if any(line.gap for line in lines):
         apart += [each for each in EXPLANATIONS.get(table, ()) if each not in told]
         told.update(apart)

@@ -38,6 +38,19 @@ def budgets(lines: Sequence[Compared]) -> list[str]:
     return [sentence.format(words.listed(short[known])) for known, sentence in said.items() if short[known]]
 
 
+def outdated(lines: Sequence[Compared]) -> list[str]:
+    """Which rows would be trained otherwise today."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for line in lines:
+        if line.outdated and line.row not in rows.setdefault(line.outdated, []):
+            rows[line.outdated].append(line.row)
+    return [
+        f"Settings have changed since the runs of {words.listed(of)} ({words.listed(list(names))}): to reproduce them "
+        "today is to train them again."
+        for names, of in rows.items()
+    ]
+
+
 def choices(lines: Sequence[Compared]) -> list[str]:
     """Which rows had their learning rate chosen by validation, where only some had."""
     trained = {c.row: c.runs[0].config for c in lines if c.runs and c.trained}

@@ -137,10 +137,10 @@ def _and_the_papers(claimed: float | None, gap: verdict.Gap, metric: str) -> str
 
 
 def fairness(each: Pair) -> str:
-    """Whether the two had the same budget, and whether it was smaller than a full one of either."""
+    """Whether the two had the same settings, and whether their budget was smaller than a full one of either."""
     if each.gap is None:
         return ""
-    return less(each.one) or less(each.other) if each.alike else "not with the same budget"
+    return less(each.one) or less(each.other) if each.alike else "not with the same settings"
 
 
 def seeds(gap: verdict.Gap) -> str:
@@ -159,8 +159,9 @@ def claimed(each: Pair) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    """`a, b and c`; with semicolons where a name has a comma of its own."""
+    between = "; " if any("," in word for word in words) else ", "
+    return words[0] if len(words) == 1 else f"{between.join(words[:-1])}{between.rstrip(', ')} and {words[-1]}"
 
 
 def span(values: Sequence[int | float], style: str) -> str:
