@@ -97,8 +97,13 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     (longer,) = reproduce(args[0], [0], *args[2:], epochs=3, progress=Quiet())  # nor is a shorter run done
     assert longer.epochs == 3 and reproduce(*args, epochs=2, progress=Quiet()) == []
     other = replace(args[0], config={"scaling": "another"})
-    (again,) = reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())  # what was made otherwise is not done
-    assert again.config["scaling"] == "another"
+    with pytest.raises(ValueError, match="of 3 epochs .* 1 epochs will not replace it"):
+        reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())
+    (again,) = reproduce(other, [0], *args[2:], epochs=3, progress=Quiet())  # what was made otherwise is not done
+    assert again.config["scaling"] == "another" and other.changed(again.config) == ()
+    recipe = other.recipe
+    clipped = replace(other, recipe=lambda epochs: replace(recipe(epochs), clip=0.5, eval_batch=3))
+    assert clipped.changed(again.config) == ("clip",) and args[0].changed(longer.config) == ()
 
 
 def test_the_command_stops_in_time_and_goes_on(prepared, tmp_path, monkeypatch):
@@ -138,7 +143,7 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     again = row(prepared, []), [0, 1], tmp_path, tmp_path
     assert reproduce(*again, **asked, epochs=8, progress=Quiet()) == []
     assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
-    (other,) = reproduce(again[0], [0], *again[2:], learning_rates=[1e-3], epochs=1, progress=Quiet())
+    (other,) = reproduce(again[0], [0], *again[2:], learning_rates=[1e-3], epochs=8, progress=Quiet())
     assert other.config["learning_rate"] == 1e-3
 
 
@@ -225,3 +230,11 @@ def test_other_learning_rates_have_checkpoints_of_their_own(prepared, tmp_path):
     for k, rates in enumerate([(), (2e-3,), (1e-3, 2e-3), (2e-3, 3e-3)]):
         reproduce(row(prepared, []), [0], tmp_path / str(k), runs, epochs=1, learning_rates=rates, progress=Quiet())
         assert len([*runs.rglob("*.safetensors")]) == k + 1
+
+
+def test_every_attentive_row_names_the_row_that_it_extends():
+    for rows in TABLES.values():
+        names = {each.name for each in rows}
+        for each in rows:
+            base = each.base if isinstance(each, Row) else ""
+            assert bool(base) == ("ACE" in each.name) and (not base or base in names), each.name

@@ -16,8 +16,20 @@ from acenode.paper.published import published
 from acenode.paper.results import load
 from acenode.paper.tables import TABLES
 from acenode.report import compared, readme, words
-from acenode.report.paper import TITLES
-from acenode.report.sentences import budgets, choices, copies, optima, outdated
+from acenode.report.explanations import explained
+from acenode.report.paper import TITLES, attention_sentence
+from acenode.report.sentences import (
+    accidents,
+    budgets,
+    choices,
+    copies,
+    mixtures,
+    movements,
+    not_run,
+    optima,
+    outdated,
+    rates,
+)
 
 ROOT = Path(__file__).parents[2]
 MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
@@ -80,7 +92,9 @@ def line(results, table="mnist", row="ODE-Net"):
 def test_full_runs_take_the_place_of_quick_ones():
     quick = accuracies("mnist", "ODE-Net", 0.1, 0.1, config={"quick": True, "epochs": 16})
     assert line([*quick, *accuracies("mnist", "ODE-Net", 0.9)]).values == [0.9]
-    assert line(quick).quick and words.against_paper(line(quick)).startswith("worse than published, quick run after 16")
+    assert line(quick).quick and words.against_paper(line(quick)).startswith(
+        "worse than published so far, quick run after 16"
+    )
 
 
 def test_a_row_without_training_has_no_budget():
@@ -114,7 +128,11 @@ def test_a_short_run_of_a_row_that_only_we_have_is_not_held_against_the_paper():
 
 def test_runs_that_ran_away_are_told_as_such():
     lost = line(accuracies("mnist", "ODE-Net", 0.9, float("inf")))
-    assert words.ours(lost) == "not finite in 1 of 2 runs" and words.difference(lost.gap, 4) == ""
+    assert words.ours(lost) == "1 of 2 runs ran away" and words.difference(lost.gap, 4) == ""
+    far = line([result("ushcn", "GRU-D", k, {"mse": v}) for k, v in enumerate((0.5, 1.0, 2e3))], "ushcn", "GRU-D")
+    assert words.ours(far) == "1 of 3 runs ran away" and words.standing(replace(far, runs=far.runs[:2])) != ""
+    nothing = line(accuracies("mnist", "ODE-Net", float("nan"), float("nan")))
+    assert words.ours(nothing) == "2 of 2 runs ran away"
     assert words.number(436772.2938, 4) == "4.4e+05"
 
 
@@ -179,6 +197,52 @@ def test_runs_from_before_a_setting_changed_are_named_and_not_held_against_new_o
 def test_names_with_commas_are_listed_with_semicolons():
     assert words.listed(["a"]) == "a" and words.listed(["a", "b", "c"]) == "a, b and c"
     assert words.listed(["a", "b, new", "c"]) == "a; b, new; and c"
+
+
+def test_what_went_wrong_and_what_was_otherwise_is_told():
+    note = "member (seed=0): 294 updates were skipped because the loss or its gradient was not finite; lower the rate."
+    runs = [
+        *accuracies("mnist", "ODE-Net", 0.9, 0.91, notes=(note,)),
+        *accuracies("mnist", "ACE-ODE-Net", 0.9, config={"epochs": 160, "learning_rate": 0.05}),
+        replace(accuracies("mnist", "ACE-ODE-Net", 0.9, epochs=9)[0], seed=1),
+    ]
+    lines = compared.tables(runs)["mnist"]
+    assert accidents(lines) == [
+        "In 2 of the runs of ODE-Net, 294 updates were left out because the loss or its gradient was not finite."
+    ]
+    assert rates(lines) == ["ACE-ODE-Net had a learning rate of 0.05, where the recipe has 0.01."]
+    assert mixtures(lines) == ["The runs of ACE-ODE-Net are not of one kind."]
+    assert not_run(lines) == ["Not run yet: ResNet, RKNet and Augmented-ODE-Net."]
+
+
+def test_how_much_the_attention_moves_is_told():
+    moving = {"attention": {"matrices": [[[0.5, 0.5], [1, 0]], [[0.25, 0.75], [1, 0]]]}}
+    maps = {"attention_maps": {"maps": [[[[0.5]], [[0.5]]], [[[0.5]], [[0.625]]]]}}  # samples, times, y, x
+    runs = [
+        *accuracies("mnist", "ODE-Net", 0.9),
+        *accuracies("mnist", "ACE-ODE-Net", 0.9, figures=maps),
+        *accuracies("mnist", "ACE-ODE-Net (deep g)", 0.9, figures=moving),
+    ]
+    (said,) = movements(compared.tables(runs)["mnist"])
+    assert said.endswith("ACE-ODE-Net 0.1250 and ACE-ODE-Net (deep g) 0.2500.")
+
+
+def test_only_what_is_fair_is_counted_and_only_once():
+    better, worse = ((0.9, 0.91, 0.92), (0.8, 0.82, 0.81))
+    runs = [*accuracies("cifar10", "ODE-Net", *worse), *accuracies("cifar10", "ACE-ODE-Net", *better)]
+    runs = [replace(run, metrics={**run.metrics, "silhouette": run.metrics["accuracy"]}) for run in runs]
+    said = attention_sentence(compared.tables(runs))
+    assert said.startswith("In 2 comparisons of an attentive model") and "helps in 2" in said
+    short = accuracies("cifar10", "ODE-Net", *worse, epochs=10)
+    assert attention_sentence(compared.tables([*short, *runs[3:]])).startswith("No attentive model has been run beside")
+
+
+def test_only_rows_that_were_run_are_explained():
+    without, called = (
+        compared.tables(accuracies("cifar10", row, 0.9))["cifar10"] for row in ("ODE-Net", "x, crops of 28")
+    )
+    assert not any("rows called crops" in each for each in explained("cifar10", without))
+    assert any("rows called crops" in each for each in explained("cifar10", called))
 
 
 # --- the command ------------------------------------------------------------------------------------------------

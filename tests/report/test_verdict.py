@@ -21,6 +21,12 @@ def test_against_a_number():
     assert gap.seeds == 3 and gap.sign == 0
 
 
+def test_against_a_number_with_a_spread():
+    gap = verdict.from_number([0.80, 0.82, 0.84], 0.85, 0.02 * math.sqrt(5 / 3))  # equal variances of the two means
+    reach = verdict._quantile(4 * 2 * 4 / (2 + 4)) * 0.02 * math.sqrt(2 / 3)
+    assert (gap.difference, gap.low, gap.high) == pytest.approx((-0.03, -0.03 - reach, -0.03 + reach))
+
+
 def test_shared_seeds_are_paired():
     ours, theirs = {0: 0.1, 1: 0.5, 2: 0.9}, {0: 0.2, 1: 0.61, 2: 0.99, 7: 0.0}
     gap = verdict.from_values(ours, theirs)  # differences -0.1, -0.11, -0.09
@@ -67,7 +73,9 @@ def test_better_depends_on_the_metric(low, high, metric, standing):
         (-0.1, 0.2, "accuracy", 0.3, "does not help"),
         (-0.1, 0.2, "accuracy", 0.15, "cannot tell"),
         (-0.1, 0.2, "mse", 0.15, "does not help"),
-        (-0.1, 0.2, "accuracy", None, "cannot tell"),
+        (-0.1, 0.2, "accuracy", None, "no difference seen"),
+        (-0.1, 0.2, "accuracy", -0.05, "cannot tell"),
+        (-0.1, 0.2, "accuracy", -0.3, "no difference seen"),
         (None, None, "accuracy", 0.1, "cannot tell"),
     ],
 )
@@ -83,7 +91,7 @@ def test_the_tasks_know_the_same_directions():
 @pytest.mark.parametrize(
     "ours, said",
     [
-        ((0.80, 0.84, 0.86), "the interval holds zero, not the paper's loss"),  # of 0.277 (FC-ACE-Latent-ODE)
+        ((0.80, 0.84, 0.86), "none larger than 0.0658, not the paper's loss"),  # of 0.277 (FC-ACE-Latent-ODE)
         ((0.20, 0.90, 0.95), "the interval holds zero and the paper's loss"),
     ],
 )

@@ -78,9 +78,9 @@ def recipe(epochs: int) -> Recipe:
 
 def row(name: str, kind: Kind, division: str = "split by sequence") -> Row:
     """A row of the Human Activity table."""
-    return Row(
+    row = Row(
         table="activity",
-        name=name if division == "split by sequence" else f"{name}, {division}",
+        name=name,
         data=ft.partial(_windows, division),
         task=LabelPoints(),
         build=point_model(kind),
@@ -90,9 +90,11 @@ def row(name: str, kind: Kind, division: str = "split by sequence") -> Row:
         penalty=1e-2,
         protocol=division,
         config=dict(kind.config),
+        base=kind.base,
         grid=SERIES_GRID,
         figures=attention_figure(name, until=1.0),
     )
+    return row if division == "split by sequence" else row.variant(division)
 
 
 ROWS = (

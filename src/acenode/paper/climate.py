@@ -142,13 +142,15 @@ class Model(NamedTuple):
     recipe: Callable[[int], Recipe] = recipe
     entire: bool = True  # series to train on are known beyond 150
     penalty: float = 1.0
+    base: str = ""  # the row that it extends by an attention
 
 
-def _published(build: Callable, **config: object) -> Model:
+def _published(build: Callable, base: str = "", **config: object) -> Model:
     """Of GRU-ODE-Bayes; its dropout stands in `config` since results from before it was in the likelihood lack it."""
-    return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe)
+    return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base)
 
 
+PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"
 OURS: dict[str, object] = {"definition": "ours"}
 KEPT: dict[str, object] = {"jump": "attention kept"}
 OWN_LEAK: dict[str, object] = {**KEPT, "leak": "of the state itself"}
@@ -160,18 +162,18 @@ MODELS: dict[str, Model] = {
     "GRU-Simple": Model(filtered(GRUSimple), OURS),
     "GRU-D": Model(filtered(GRUD), OURS),
     "T-LSTM": Model(filtered(TLSTM), OURS),
-    "GRU-ODE-Bayes": _published(_bayes(plain(SIZE))),
+    PLAIN: _published(_bayes(plain(SIZE))),
     "Augmented-GRU-ODE-Bayes": _published(_bayes(augmented(SIZE), extra=EXTRA)),
-    "ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE)), **KEPT),
-    "ACE-GRU-ODE-Bayes, renewed": _published(_bayes(attentive(SIZE, renew=True)), jump="attention renewed"),
-    "ACE-GRU-ODE-Bayes, own leak": _published(_bayes(attentive(SIZE, own_leak=True)), **OWN_LEAK),
+    "ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE)), PLAIN, **KEPT),
+    "ACE-GRU-ODE-Bayes, renewed": _published(_bayes(attentive(SIZE, renew=True)), PLAIN, jump="attention renewed"),
+    "ACE-GRU-ODE-Bayes, own leak": _published(_bayes(attentive(SIZE, own_leak=True)), PLAIN, **OWN_LEAK),
     "ACE-GRU-ODE-Bayes, own leak, sharp": _published(
-        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), **OWN_LEAK, scale=SHARP
+        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), PLAIN, **OWN_LEAK, scale=SHARP
     ),
-    "ACE-GRU-ODE-Bayes, fed": _published(_bayes(attentive(SIZE, fed=True)), **FED),
-    "GRU-ODE-Bayes, variables apart": _published(_rows(variables_apart(VARIABLES)), **BY_ROWS),
-    "ACE-GRU-ODE-Bayes, between variables": _published(_rows(between_variables(VARIABLES)), **BY_ROWS),
-    "FC-ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE, initial="dense")), **KEPT),
+    "ACE-GRU-ODE-Bayes, fed": _published(_bayes(attentive(SIZE, fed=True)), PLAIN, **FED),
+    APART: _published(_rows(variables_apart(VARIABLES)), "", **BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": _published(_rows(between_variables(VARIABLES)), APART, **BY_ROWS),
+    "FC-ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE, initial="dense")), PLAIN, **KEPT),
 }
 
 
@@ -191,6 +193,7 @@ def row(name: str) -> Row:
         penalty=1e-2,
         protocol=PROTOCOL,
         config={"model_penalty": model.penalty, **model.config},
+        base=model.base,
         grid=CLIMATE_GRID,
         figures={"error_over_time": error, **attention_figure(name, until=SPAN)},
     )

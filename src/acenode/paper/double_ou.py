@@ -5,6 +5,7 @@ Not a table of the ACE-NODE paper: it tells how far from the optimum a model sta
 
 import functools as ft
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import optax
@@ -72,30 +73,37 @@ def recipe(epochs: int) -> Recipe:
     return Recipe(epochs=epochs, batch_size=BATCH, schedule=falls, clip=10.0, eval_batch=500)
 
 
-def _whole(build: Callable, **config: object) -> tuple[Callable, dict[str, object]]:
-    """A model whose state is one vector."""
-    return build, {"dropout": DROPOUT, **config}
+class Model(NamedTuple):
+    build: Callable
+    config: dict[str, object]
+    base: str = ""  # the row that it extends by an attention
 
 
+def _whole(build: Callable, base: str = "", **config: object) -> Model:
+    """One whose state is one vector."""
+    return Model(build, {"dropout": DROPOUT, **config}, base)
+
+
+PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"
 KEPT = {"jump": "attention kept"}
 OWN_LEAK = {**KEPT, "leak": "of the state itself"}
 BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS}
-MODELS: dict[str, tuple[Callable, dict[str, object]]] = {
-    "GRU-ODE-Bayes": _whole(_bayes(plain(SIZE))),
+MODELS: dict[str, Model] = {
+    PLAIN: _whole(_bayes(plain(SIZE))),
     "Augmented-GRU-ODE-Bayes": _whole(_bayes(augmented(SIZE), extra=EXTRA)),
-    "ACE-GRU-ODE-Bayes": _whole(_bayes(attentive(SIZE)), **KEPT),
-    "ACE-GRU-ODE-Bayes, own leak": _whole(_bayes(attentive(SIZE, own_leak=True)), **OWN_LEAK),
+    "ACE-GRU-ODE-Bayes": _whole(_bayes(attentive(SIZE)), PLAIN, **KEPT),
+    "ACE-GRU-ODE-Bayes, own leak": _whole(_bayes(attentive(SIZE, own_leak=True)), PLAIN, **OWN_LEAK),
     "ACE-GRU-ODE-Bayes, own leak, sharp": _whole(
-        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), **OWN_LEAK, scale=SHARP
+        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), PLAIN, **OWN_LEAK, scale=SHARP
     ),
-    "ACE-GRU-ODE-Bayes, fed": _whole(_bayes(attentive(SIZE, fed=True)), **FED),
-    "GRU-ODE-Bayes, variables apart": (_rows(variables_apart(VARIABLES)), BY_ROWS),
-    "ACE-GRU-ODE-Bayes, between variables": (_rows(between_variables(VARIABLES)), BY_ROWS),
+    "ACE-GRU-ODE-Bayes, fed": _whole(_bayes(attentive(SIZE, fed=True)), PLAIN, **FED),
+    APART: Model(_rows(variables_apart(VARIABLES)), BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": Model(_rows(between_variables(VARIABLES)), BY_ROWS, APART),
 }
 
 
 def row(name: str) -> Row:
-    build, config = MODELS[name]
+    build, config, base = MODELS[name]
     return Row(
         table="double-ou",
         name=name,
@@ -107,6 +115,7 @@ def row(name: str) -> Row:
         learning_rate=3e-2,
         penalty=1e-2,
         config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
+        base=base,
         figures=attention_figure(name, until=SPAN),
     )
 

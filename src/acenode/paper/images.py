@@ -123,6 +123,15 @@ def models(name: Name, tolerance: float = TOLERANCE, rk_steps: int = 1) -> dict[
     }
 
 
+EXTENDS = {
+    "ACE-ODE-Net": "ODE-Net",
+    "ACE-ODE-Net (as in the text)": "ODE-Net",
+    "ACE-ODE-Net (deep g)": "ODE-Net",
+    "ACE-ODE-Net (Large)": "ODE-Net (width 128)",
+}
+"""Attentive models, each with the one that it extends."""
+
+
 @ft.cache
 def _images(name: Name, data_dir) -> ImageSet:
     return SETTINGS[name].load(data_dir)
@@ -177,10 +186,10 @@ def recipe(name: Name, epochs: int) -> Recipe:
 
 def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row:
     """A row of an image table; `crop` is the size of the images that it is trained on, if not their own."""
-    s = SETTINGS[name]
-    return Row(
+    s, base = SETTINGS[name], EXTENDS.get(model, "")
+    row = Row(
         table=name,
-        name=model if crop is None else f"{model}, crops of {crop}",
+        name=model,
         data=ft.partial(prepared, name),
         task=LabelImages(crop=crop),
         build=build,
@@ -189,10 +198,12 @@ def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row
         learning_rate=s.learning_rate,
         penalty=s.penalty,
         config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
+        base=base,
         grid=IMAGE_GRID,
         measures=silhouettes,
-        figures={"embedding": tsne, **({"attention_maps": attention_maps} if model.startswith("ACE") else {})},
+        figures={"embedding": tsne, **({"attention_maps": attention_maps} if base else {})},
     )
+    return row if crop is None else row.variant(f"crops of {crop}")
 
 
 CROP = 28  # of the published CIFAR10 runs, which are tested on whole images of 32

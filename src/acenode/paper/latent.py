@@ -78,6 +78,7 @@ class Kind(NamedTuple):
     summary: int
     deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
     config: Mapping[str, object] = MappingProxyType({})
+    base: str = ""  # the row that it extends by an attention
 
 
 def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
@@ -135,7 +136,9 @@ def _gates(sizes: Sizes) -> dict[str, object]:
     return {"gate_memory": sizes.memory, **_fields(sizes)}
 
 
-def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False) -> Kind:
+def latent_ode(
+    sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statistics: bool = False, base: str = ""
+) -> Kind:
     """Latent-ODE with an ODE encoder and any ODE behind it.
 
     With `statistics` it is told those of every variable besides, and the encoder sees the last value of a variable
@@ -155,7 +158,7 @@ def latent_ode(sizes: Sizes, ode: Callable[[Array], Any], extra: int = 0, statis
     config = _gates(sizes)
     if statistics:
         config["encoder"] = "ODE-RNN over values carried forward, and binned statistics of every variable"
-    return Kind(build, sizes.latent + extra, sizes.latent, False, config)
+    return Kind(build, sizes.latent + extra, sizes.latent, False, config, base)
 
 
 def _recurrent_encoder(sizes: Sizes) -> Kind:
@@ -205,18 +208,18 @@ def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
     return Kind(build, sizes.latent, sizes.latent, True, _gates(sizes))
 
 
-POISSON = "Latent-ODE + Poisson"
+PLAIN, POISSON = "Latent-ODE (ODE Enc.)", "Latent-ODE + Poisson"
 
 
 def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
     """The Latent-ODEs with an ODE encoder: the rows that differ in the generative ODE alone."""
     made = ft.partial(latent_ode, sizes, statistics=statistics)
     return {
-        "Latent-ODE (ODE Enc.)": made(plain(sizes)),
+        PLAIN: made(plain(sizes)),
         "Augmented-Latent-ODE (ODE Enc.)": made(augmented(sizes), EXTRA),
-        "ACE-Latent-ODE (ODE Enc.)": made(attentive(sizes)),
-        "FC-ACE-Latent-ODE": made(attentive(sizes, initial="dense")),
-        "Fixed-ACE-Latent-ODE": made(attentive(sizes, evolution="fixed")),
+        "ACE-Latent-ODE (ODE Enc.)": made(attentive(sizes), base=PLAIN),
+        "FC-ACE-Latent-ODE": made(attentive(sizes, initial="dense"), base=PLAIN),
+        "Fixed-ACE-Latent-ODE": made(attentive(sizes, evolution="fixed"), base=PLAIN),
     }
 
 

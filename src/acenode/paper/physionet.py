@@ -1,7 +1,6 @@
 """PhysioNet 2012: who dies in hospital (4,000 labelled records), and what is measured next (8,000 records)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -204,9 +203,9 @@ STRONG = Restraint(hide=0.3, weight_decay=1e-2, average=0.99)  # by cross-valida
 
 def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Restraint = MILD) -> Row:
     """A row of the mortality table. `read="end"` takes the label from the end of the solve."""
-    return Row(
+    row = Row(
         table="physionet-classification",
-        name=name if read == "start" else f"{name}, label from the end",
+        name=name,
         data=_mortality,
         task=LabelSeries(read=read, noise=0.2, hide=restraint.hide),
         build=mortality_model(kind, read),
@@ -223,24 +222,26 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
             **({"average": restraint.average} if restraint.average else {}),
             **kind.config,
         },
+        base=kind.base,
         grid=SERIES_GRID,
         figures=attention_figure(name, until=1.0, unit=HOURS),
     )
+    return row if read == "start" else row.variant("label from the end")
 
 
 def statistics_row(name: str, kind: Kind) -> Row:
     """A row of the mortality table whose encoder is told statistics of every variable."""
-    row = mortality_row(f"{name}, with statistics", kind, restraint=STRONG)
+    row = mortality_row(name, kind, restraint=STRONG)
     config = {**row.config, "bins": BINS, "narrowest_bin": NARROWEST}
-    return replace(row, data=_mortality_with_edges, config=config, epochs=12)  # epochs too by cross-validation
+    given = {"data": _mortality_with_edges, "config": config, "epochs": 12}  # epochs too by cross-validation
+    return row.variant("with statistics", **given)
 
 
 def committee_row(name: str, kind: Kind) -> Row:
     """The same, where every seed is a committee."""
     row = statistics_row(name, kind)
-    return replace(
-        row,
-        name=f"{row.name}, committee of {COMMITTEE}",
+    return row.variant(
+        f"committee of {COMMITTEE}",
         task=Pooled(row.task),
         build=Committee.of(COMMITTEE, row.build),
         config={**row.config, "committee": COMMITTEE},
@@ -251,9 +252,9 @@ def committee_row(name: str, kind: Kind) -> Row:
 def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
     """A row of the regression table; `leaning` on the last known values."""
     decoder = {"decoder": "leaning on the last value"} if leaning else {}
-    return Row(
+    row = Row(
         table="physionet-regression",
-        name=f"{name}, leaning on the last value, {asked}" if leaning else f"{name}, {asked}",
+        name=name,
         data=partial(_values, asked),
         task=Reconstruct(),
         build=(leaning_model if leaning else value_model)(kind),
@@ -268,12 +269,14 @@ def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
             **decoder,
             **kind.config,
         },
+        base=kind.base,
         grid=SERIES_GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
             **attention_figure(name, until=1.0, unit=HOURS),
         },
     )
+    return (row.variant("leaning on the last value") if leaning else row).variant(asked)
 
 
 def _baseline(name: str, asked: str, predict: Callable) -> Baseline:

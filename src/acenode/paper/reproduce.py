@@ -5,7 +5,6 @@ import math
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def reproduce(
     is kept. `quick` takes a tenth of the epochs and marks its results.
 
     A result is done if it was made with the settings the row has now, at least as many epochs, and the rates that were
-    asked for, if any were.
+    asked for, if any were. One of more epochs is never replaced: that is an error.
     """
     if isinstance(row, Baseline):
         return _judge_baseline(row, seeds, folder, data_dir)
@@ -58,6 +57,7 @@ def reproduce(
     missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, asked, path)]
     if not missing:
         return []
+    _lose_nothing(recipe.epochs, [files[seed] for seed in missing])
     with _loading:
         prepared = row.data(data_dir, missing)
     build = ft.partial(row.build, **prepared.given)
@@ -125,6 +125,17 @@ def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, pa
     own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
     tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}
     return asked is None or tried in (set(asked), set(_rates_only(row, asked)))
+
+
+def _lose_nothing(epochs: int, files: Sequence[Path]) -> None:
+    """Refuse to replace results by those of a shorter training."""
+    for path in files:
+        had = int(str(results.read(path).config.get("epochs", 0))) if path.exists() else 0
+        if had > epochs:
+            raise ValueError(
+                f"{path} is of a training of {had} epochs with other settings; {epochs} epochs will not replace it. "
+                "Write to another folder of results, or train as many."
+            )
 
 
 def _grid(row: Row) -> Sequence[tuple[float, float]]:
@@ -199,9 +210,7 @@ def _name_of_run(row: Row, seeds: Sequence[int], settings: Sequence[tuple[float,
 
 def _plain(recipe: Recipe, samples: int) -> dict[str, object]:
     """The recipe in a file; of its schedule, the factor on the learning rate at the start of each tenth of the run."""
-    plain: dict[str, object] = {
-        k: v for k, v in asdict(recipe).items() if isinstance(v, str | int | float | bool | type(None))
-    }
+    plain: dict[str, object] = {**recipe.plain()}
     if recipe.schedule is None:
         return plain
     iterations = recipe.epochs * (samples // recipe.batch_size)

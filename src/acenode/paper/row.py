@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from ..tasks import Task
 from ..train import Recipe
+
+_BESIDE_TRAINING = ("epochs", "eval_batch", "reference")  # parts of a recipe that do not make another run
 
 # From a trained model, its task, the data and the test samples.
 Figure = Callable[[Any, Any, Any, Any], Mapping[str, Any]]
@@ -56,10 +58,18 @@ class Row:
     penalty: float = 0.0
     protocol: str = "sound"
     config: dict[str, object] = field(default_factory=dict)
+    base: str = ""  # the row of the same table that this one extends by an attention
     grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
     measures: Figure | None = None  # more metrics on the test samples
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`
 
-    def changed(self, made: Mapping[str, object]) -> tuple[str, ...]:
+    def variant(self, name: str, **changes: Any) -> "Row":
+        """The same row with changes, called `..., name`; so is the row that it extends."""
+        base = f"{self.base}, {name}" if self.base else ""
+        return replace(self, name=f"{self.name}, {name}", base=base, **changes)
+
+    def changed(self, made: Mapping[str, Any]) -> tuple[str, ...]:
         """Settings that a run had otherwise, by the `config` of its result."""
-        return tuple(name for name, value in self.config.items() if made.get(name) != value)
+        recipe = self.recipe(made.get("epochs", self.epochs)).plain()
+        known = {name: value for name, value in recipe.items() if name in made and name not in _BESIDE_TRAINING}
+        return tuple(name for name, value in {**known, **self.config}.items() if made.get(name) != value)

@@ -7,8 +7,6 @@ from decimal import Decimal
 
 import numpy as np
 
-from ..paper.images import CROP
-from ..paper.physionet import COMMITTEE
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
 from ..paper.row import Row
@@ -33,50 +31,12 @@ COPIES = {
 
 COMPARABLE = {"sound", *COPIES}  # protocols of runs on the paper's data and question
 
+RAN_AWAY = 1000  # times what is usual
+
 BESIDE = {"physionet-regression": ("mse_per_value",), "double-ou": ("negll", "mse")}
 """Metrics to show beside the published ones, which are not sound or not there."""
 
-_BASES = {
-    "ACE-ODE-Net": "ODE-Net",
-    "ACE-ODE-Net (as in the text)": "ODE-Net",
-    "ACE-ODE-Net (deep g)": "ODE-Net",
-    "ACE-ODE-Net (Large)": "ODE-Net (width 128)",
-    "ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
-    "ACE-GRU-ODE-Bayes, renewed": "GRU-ODE-Bayes",
-    "ACE-GRU-ODE-Bayes, own leak": "GRU-ODE-Bayes",
-    "ACE-GRU-ODE-Bayes, own leak, sharp": "GRU-ODE-Bayes",
-    "ACE-GRU-ODE-Bayes, fed": "GRU-ODE-Bayes",
-    "ACE-GRU-ODE-Bayes, between variables": "GRU-ODE-Bayes, variables apart",
-    "FC-ACE-GRU-ODE-Bayes": "GRU-ODE-Bayes",
-    "ACE-Latent-ODE (ODE Enc.)": "Latent-ODE (ODE Enc.)",
-    "FC-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
-    "Fixed-ACE-Latent-ODE": "Latent-ODE (ODE Enc.)",
-}
-_VARIANTS = (
-    "",
-    ", label from the end",
-    ", with statistics",
-    f", with statistics, committee of {COMMITTEE}",
-    ", interpolation",
-    ", extrapolation",
-    ", leaning on the last value, extrapolation",
-    ", held-out points",
-    f", crops of {CROP}",
-    ", split by window",
-)
-BASES = {(row + variant, base + variant) for row, base in _BASES.items() for variant in _VARIANTS}
-"""Attentive rows, each with the row that it extends."""
-
-_KINDS = (
-    ("ACE-Latent-ODE (ODE Enc.)", "FC-ACE-Latent-ODE"),
-    ("ACE-Latent-ODE (ODE Enc.)", "Fixed-ACE-Latent-ODE"),
-    ("ACE-GRU-ODE-Bayes", "FC-ACE-GRU-ODE-Bayes"),
-)
-ABLATIONS = {
-    "attention-size": {("ACE-ODE-Net (Large)", "ACE-ODE-Net")},
-    "attention-type": {(row + variant, other + variant) for row, other in _KINDS for variant in _VARIANTS},
-}
-"""For the tables that are about the attention itself: rows, each with one that it is to be better than."""
+ABLATIONS = ("attention-size", "attention-type")  # tables that are about the attention itself
 
 
 @ft.cache
@@ -98,7 +58,20 @@ class Compared:
 
     @property
     def values(self) -> list[float]:
-        return [float(r.metrics[self.metric]) for r in self.runs]
+        """By run; infinite where it ran away: far beyond what is usual among the runs."""
+        found = np.array([float(r.metrics[self.metric]) for r in self.runs])
+        finite = found[np.isfinite(found)]
+        usual = np.median(np.abs(finite)) if finite.size else 0.0
+        return np.where(np.abs(found) <= RAN_AWAY * usual, found, np.inf).tolist()
+
+    @property
+    def ran_away(self) -> int:
+        """How many of the runs."""
+        return sum(not np.isfinite(value) for value in self.values)
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        return {r.seed: value for r, value in zip(self.runs, self.values, strict=True)}
 
     @property
     def mean(self) -> float | None:
@@ -116,7 +89,7 @@ class Compared:
         """Ours minus the paper's number."""
         if self.published is None or not self.runs:
             return None
-        return verdict.from_number(self.values, self.published.mean)
+        return verdict.from_number(self.values, self.published.mean, self.published.sd)
 
     @property
     def quick(self) -> bool:
@@ -145,6 +118,11 @@ class Compared:
         """Our row of that name, if it is one to train."""
         named = (row for row in TABLES.get(self.ours[0], ()) if row.name == self.ours[1])
         return next((row for row in named if isinstance(row, Row)), None)
+
+    @property
+    def base(self) -> str:
+        """The row that this one extends by an attention, if it does."""
+        return self.trained_as.base if self.trained_as else ""
 
     @property
     def outdated(self) -> tuple[str, ...]:
@@ -179,8 +157,7 @@ class Pair:
     def gap(self) -> verdict.Gap | None:
         if not (self.one.runs and self.other.runs):
             return None
-        values = (verdict.by_seed(each.runs, self.one.metric) for each in (self.one, self.other))
-        return verdict.from_values(*values)
+        return verdict.from_values(self.one.by_seed, self.other.by_seed)
 
     @property
     def claimed(self) -> float | None:
@@ -226,15 +203,28 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
 
 def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
     """The rows of a table to be held against each other, as far as one of the two has runs."""
-    wanted = ABLATIONS.get(table, BASES)
+    held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
     return [
         Pair(one, other)
         for one in lines
         for other in lines
-        if (one.ours[1], other.ours[1]) in wanted
-        and (one.ours[0], one.metric) == (other.ours[0], other.metric)
-        and (one.runs or other.runs)
+        if (one.ours[0], one.metric) == (other.ours[0], other.metric) and (one.runs or other.runs) and held(one, other)
     ]
+
+
+def _attentive(one: Compared, other: Compared) -> bool:
+    """A row, and the one that it extends by an attention."""
+    return one.base == other.ours[1]
+
+
+def _larger(one: Compared, other: Compared) -> bool:
+    return (one.ours[1], other.ours[1]) == ("ACE-ODE-Net (Large)", "ACE-ODE-Net")
+
+
+def _evolving(one: Compared, other: Compared) -> bool:
+    """An attention that evolves from a correlation, and another of the same model."""
+    alike = one.base and one.base == other.base
+    return bool(alike) and one.ours[1].startswith("ACE") and other.ours[1].startswith(("FC-", "Fixed-"))
 
 
 def digits(line: Compared) -> int:

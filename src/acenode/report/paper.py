@@ -8,9 +8,9 @@ from ..datasets.files import Folder
 from ..paper.results import BrokenResult, Result, path_of
 from . import page, verdict, words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
-from .explanations import EXPLANATIONS
+from .explanations import explained
 from .paper_figures import galleries
-from .sentences import budgets, choices, copies, disagreements, optima, outdated
+from .sentences import disagreements, of_table
 
 TITLE = "ACE-NODE: the paper's tables and ours"
 TITLES = {
@@ -29,13 +29,16 @@ TITLES = {
 READING = (
     "Ours: mean ± standard deviation over seeds, on test data. Those chose nothing: validation data chose the epoch "
     "and, where there was a choice, the settings. Published: as the paper prints it.",
-    "Difference: ours minus published, and in brackets the interval that holds it with 95 % confidence, by Student's t "
-    "over our seeds. The published number is taken as exact. With one seed there is no interval.",
+    "Difference: ours minus published, and in brackets the interval that holds it with 95 % confidence, by Welch's t "
+    "over our seeds and the five that the paper says it had; where it prints no spread, its number is taken as exact. "
+    "With one seed there is no interval.",
     "Rows against each other: where both have the same seeds (the same split, or the same fold), the differences are "
     "taken seed by seed and the interval is theirs (paired); otherwise it is Welch's.",
     "The attention helps or hurts where the interval leaves out zero. It does not help where the interval holds zero "
-    "and leaves out the paper's gain. There is no telling where it holds both. Each interval is for itself: among "
-    "many, one in twenty errs.",
+    "and leaves out the paper's gain. There is no telling where it holds both. Where the paper has no gain to hold "
+    "it against, no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a "
+    "colour where both rows had all epochs and the same settings.",
+    "A run ran away if its error is a thousand times the usual one of its row, or not a number.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
     "the published one. A quick run, or one with fewer epochs than the paper's, is marked where it stands; "
     "full runs of a row take the place of quick ones.",
@@ -99,15 +102,21 @@ def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> 
 
 
 def attention_sentence(compared: dict[str, list[Compared]]) -> str:
-    """Over all tables that are not ablations: how often the attention helps."""
-    held = [p for table, lines in compared.items() if table not in ABLATIONS for p in pairs(table, lines) if p.gap]
+    """Over all tables that are not ablations: how often the attention helps, where the two rows had the same chance."""
+    every = [p for table, lines in compared.items() if table not in ABLATIONS for p in pairs(table, lines) if p.gap]
+    once = {(p.one.ours, p.one.metric): p for p in every}.values()  # some numbers stand in two tables
+    held = [p for p in once if p.alike]
     if not held:
-        return "No attentive model has been run beside the model it extends."
+        return "No attentive model has been run beside the model it extends with the same settings."
     count = Counter(p.effect for p in held)
     parts = [f"{e} in {count[e] or 'none'}" for e in ("helps", "does not help", "hurts")]
-    told = f"in {count['cannot tell']} the runs cannot tell" if count["cannot tell"] else "the runs tell in all of them"
     times = f"{len(held)} comparison{'s' if len(held) > 1 else ''}"
-    return f"In {times} with the same model without it, the attention {words.listed(parts)}; {told}."
+    full = sum(not (p.one.short or p.other.short) for p in held)
+    return (
+        f"In {times} of an attentive model with the one it extends, trained with the same settings, the attention "
+        f"{words.listed(parts)}; no difference is seen in {count['no difference seen'] or 'none'}, and in "
+        f"{count['cannot tell'] or 'none'} the runs cannot tell. {full} of them had all their epochs."
+    )
 
 
 def _count(lines: Sequence[Compared]) -> str:
@@ -119,11 +128,12 @@ def _count(lines: Sequence[Compared]) -> str:
 
 
 def _effects(table: str, lines: Sequence[Compared]) -> page.Cell:
-    held = pairs(table, lines)
+    held = [p for p in pairs(table, lines) if p.gap]
     if not held:
         return page.Cell("")
     count = Counter(p.effect for p in held)
-    tone = "good" if count["helps"] == len(held) else "bad" if count["hurts"] == len(held) else ""
+    first = _pair_tone(held[0])
+    tone = first if all(_pair_tone(p) == first for p in held) else ""
     return page.Cell(", ".join(e if n == len(held) else f"{e} ({n})" for e, n in count.items()), tone)
 
 
@@ -131,7 +141,11 @@ def _standings(lines: Sequence[Compared]) -> page.Cell:
     gaps = [(line.gap, line.metric) for line in lines if line.gap and not line.other_protocol]
     count = Counter(verdict.standing(gap, metric) for gap, metric in gaps)
     said = {"better": "better", "worse": "worse", "level": "no difference seen", "unknown": "no interval"}
-    marks = [words.less(line) for line in lines if line.short and line.in_paper][:1]
+    short = [line for line in lines if line.short and line.in_paper]
+    marks = []
+    if short:
+        full = words.span([line.full_epochs or 0 for line in short], "d")
+        marks.append(f"after {words.span([line.epochs for line in short], 'd')} of {full} epochs")
     if any(line.other_protocol for line in lines):
         marks.append("not the paper's setting")
     return page.Cell("; ".join([", ".join(f"{n} {said[s]}" for s, n in count.items()), *marks]).strip("; "))
@@ -233,12 +247,17 @@ def _pairs(table: str, lines: Sequence[Compared]) -> list[page.Table]:
     rows, below = [], {}
     for k, pair in enumerate(held):
         metric = [words.metric(pair.one.metric)] if several else []
-        said = page.Cell(words.pair(pair), TONES.get(pair.effect, ""))
+        said = page.Cell(words.pair(pair), _pair_tone(pair))
         rows.append([pair.one.row, pair.other.row, *metric, words.claimed(pair), words.gap_of_pair(pair), said])
         if pair.gap:
             below[k] = _seeds(pair, pair.gap)
     caption = words.QUESTIONS.get(table, words.ATTENTION)
     return [page.Table(columns, rows, caption=caption, below=below, stacked=True, words=["Against", "Metric"])]
+
+
+def _pair_tone(pair: Pair) -> page.Tone:
+    fair = pair.alike and not (pair.one.short or pair.other.short)
+    return TONES.get(pair.effect, "") if fair else ""
 
 
 def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
@@ -253,17 +272,8 @@ def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
 
 
 def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
-    apart = disagreements(lines)
-    said = [
-        *apart,
-        *optima(lines),
-        *choices(lines),
-        *outdated(lines),
-        *copies(lines),
-        *budgets(lines),
-        *EXPLANATIONS.get(table, ()),
-    ]
-    title = (
-        "Where ours and the paper's differ, and what may explain it" if apart else "What to know about these numbers"
-    )
+    title = "What to know about these numbers"
+    if disagreements(lines):
+        title = "Where ours and the paper's differ, and what may explain it"
+    said = [*of_table([line for line in lines if line.runs]), *explained(table, lines)]
     return [page.Bullets(title, said)] if said else []

@@ -1,21 +1,66 @@
 """What to know about the numbers of a table, in sentences."""
 
+import re
 import statistics
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+
+from ..paper.results import Result
 from . import verdict, words
 from .compared import COPIES, Compared
 
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
     """Which rows are not as published, in sentences."""
-    said = []
-    for side in ("worse", "better"):
-        rows = [c.row for c in lines if c.gap and not c.other_protocol and verdict.standing(c.gap, c.metric) == side]
-        if rows:
-            said.append(f"{side.capitalize()} than published: {words.listed(list(dict.fromkeys(rows)))}.")
-    return said
+    rows: dict[str, list[str]] = {}
+    for line in lines:
+        if line.gap and not line.other_protocol and verdict.standing(line.gap, line.metric) in ("worse", "better"):
+            rows.setdefault(words.standing(line), []).append(line.row)
+    return [f"{said.capitalize()}: {words.listed(list(dict.fromkeys(of)))}." for said, of in sorted(rows.items())]
+
+
+def not_run(lines: Sequence[Compared]) -> list[str]:
+    """Which of the paper's rows have no runs."""
+    rows = list(dict.fromkeys(line.row for line in lines if not line.runs))
+    return [f"Not run yet: {words.listed(rows)}."] if rows else []
+
+
+def accidents(lines: Sequence[Compared]) -> list[str]:
+    """What went wrong in training, by the notes of the runs."""
+    skipped = {line.row: [n for r in line.runs for n in map(_skipped, r.notes) if n] for line in lines}
+    return [
+        f"In {len(counts)} of the runs of {row}, {words.span(counts, 'd')} updates were left out because the loss or "
+        "its gradient was not finite."
+        for row, counts in skipped.items()
+        if counts
+    ]
+
+
+def _skipped(note: str) -> int:
+    found = re.search(r"(\d+) updates? (?:was|were) skipped", note)
+    return int(found[1]) if found else 0
+
+
+def movements(lines: Sequence[Compared]) -> list[str]:
+    """How much the attention changes over time, by its pictures."""
+    moved = {line.row: [_moved(r) for r in line.runs] for line in lines}
+    known = {row: max(each) for row, found in moved.items() if (each := [m for m in found if m is not None])}
+    if not known:
+        return []
+    listed = words.listed([f"{row} {words.number(most, 4)}" for row, most in known.items()])
+    return [f"Largest change over time of an attention weight, averaged over test samples: {listed}."]
+
+
+def _moved(run: Result) -> float | None:
+    """By how much any weight of the pictures differs from the first."""
+    matrices = run.figures.get("attention", {}).get("matrices")
+    maps = run.figures.get("attention_maps", {}).get("maps")
+    if matrices is None and maps is None:
+        return None
+    weights = np.asarray(matrices if matrices is not None else np.moveaxis(np.asarray(maps), 1, 0), float)
+    return float(np.abs(weights - weights[0]).max())
 
 
 def copies(lines: Sequence[Compared]) -> list[str]:
@@ -65,6 +110,31 @@ def choices(lines: Sequence[Compared]) -> list[str]:
     ]
 
 
+def rates(lines: Sequence[Compared]) -> list[str]:
+    """Which rows had another learning rate than that of their recipe, not chosen among several."""
+    other: dict[tuple[float, float], list[str]] = {}
+    for line in lines:
+        had = {cast(float, r.config.get("learning_rate")) for r in line.runs if "grid" not in r.config}
+        for rate in had if line.trained_as else ():
+            usual = line.trained_as.learning_rate if line.trained_as else rate
+            if rate is not None and rate != usual and line.row not in other.setdefault((rate, usual), []):
+                other[rate, usual].append(line.row)
+    return [
+        f"{words.listed(rows)} had a learning rate of {rate:g}, where the recipe has {usual:g}."
+        for (rate, usual), rows in other.items()
+    ]
+
+
+def mixtures(lines: Sequence[Compared]) -> list[str]:
+    """Rows whose runs are not of one kind."""
+    unlike = [line.row for line in lines if len({_kind(r) for r in line.runs}) > 1]
+    return [f"The runs of {words.listed(list(dict.fromkeys(unlike)))} are not of one kind."] if unlike else []
+
+
+def _kind(run: Result) -> tuple:
+    return tuple(run.config.get(name) for name in ("epochs", "learning_rate", "penalty"))
+
+
 def _numbers(rates: set[float]) -> str:
     return words.listed([str(rate) for rate in sorted(rates)])
 
@@ -80,3 +150,9 @@ def optima(lines: Sequence[Compared]) -> list[str]:
         f"The exact filter knows the process, and its NegLL of {words.number(best, 4)} is the best there can be. The "
         f"models' NegLL over it: {words.listed(reached)}."
     ]
+
+
+def of_table(lines: Sequence[Compared]) -> list[str]:
+    """All of these."""
+    about = (disagreements, not_run, accidents, movements, optima, choices, rates, mixtures, outdated, copies, budgets)
+    return [sentence for each in about for sentence in each(lines)]

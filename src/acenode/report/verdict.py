@@ -1,7 +1,7 @@
 """What runs say: against a published number, and against the runs of another row.
 
-An interval holds the difference with 95 % confidence, by Student's t over seeds. A published number is taken as exact:
-the paper gives no single runs.
+An interval holds the difference with 95 % confidence, by Student's t over seeds. A published number is the mean of five
+seeds, says the paper; where it gives no spread of them, the number is taken as exact.
 """
 
 import math
@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..paper.results import Result
-
 CONFIDENCE = 0.95
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "auprc", "silhouette"})  # all else is an error or a loss
 
-Effect = Literal["helps", "does not help", "hurts", "cannot tell"]
+PUBLISHED_SEEDS = 5
+
+Effect = Literal["helps", "does not help", "no difference seen", "hurts", "cannot tell"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,13 @@ class Gap:
         return float(self.low > 0) - float(self.high < 0)
 
 
-def from_number(values: Sequence[float], number: float) -> Gap:
-    """The mean of some values minus a number."""
-    return _gap(np.asarray(values, float) - number)
+def from_number(values: Sequence[float], mean: float, sd: float | None = None) -> Gap:
+    """The mean of some values minus a published one: by Welch's interval where its spread is known, else as exact."""
+    ours = np.asarray(values, float)
+    if sd is None or len(ours) < 2 or not np.isfinite(ours).all():
+        return _gap(ours - mean)
+    low, high = _welch(ours.mean() - mean, ours.var(ddof=1) / len(ours), len(ours), sd**2 / PUBLISHED_SEEDS)
+    return Gap(float(ours.mean() - mean), low, high, len(ours))
 
 
 def from_values(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Gap:
@@ -51,11 +55,16 @@ def from_values(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Gap:
     difference, seeds = float(a.mean() - b.mean()), min(len(a), len(b))
     if seeds < 2 or not math.isfinite(difference):
         return Gap(difference, None, None, seeds)
-    one, two = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    low, high = _welch(difference, a.var(ddof=1) / len(a), len(a), b.var(ddof=1) / len(b), len(b))
+    return Gap(difference, low, high, seeds)
+
+
+def _welch(difference: float, one: float, ones: int, two: float, twos: int = PUBLISHED_SEEDS) -> tuple[float, float]:
+    """Welch's interval, from the variances of the two means and the numbers of values they are of."""
     spread = one + two
-    freedom = spread**2 / (one**2 / (len(a) - 1) + two**2 / (len(b) - 1)) if spread > 0 else 1.0
+    freedom = spread**2 / (one**2 / (ones - 1) + two**2 / (twos - 1)) if spread > 0 else 1.0
     reach = _quantile(freedom) * math.sqrt(spread)
-    return Gap(difference, difference - reach, difference + reach, seeds)
+    return float(difference - reach), float(difference + reach)
 
 
 def _gap(differences: np.ndarray, paired: bool = False) -> Gap:
@@ -70,10 +79,6 @@ def _quantile(freedom: int | float) -> float:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-
-
-def by_seed(runs: Sequence[Result], metric: str) -> dict[int, float]:
-    return {r.seed: float(r.metrics[metric]) for r in runs if metric in r.metrics}
 
 
 def gain(difference: float, metric: str) -> float:
@@ -91,12 +96,15 @@ def standing(gap: Gap, metric: str) -> Literal["better", "worse", "level", "unkn
 def effect(gap: Gap, metric: str, claimed: float | None) -> Effect:
     """Whether what one row adds to the other helps.
 
-    Where zero lies in the interval, a gain as large as the published one (`claimed`, more is better) may lie in it too:
-    then there is no telling. Where it does not, there is no gain such as the paper's.
+    Where zero lies in the interval, there is no telling if the published difference (`claimed`, more is better) lies
+    in it too. If it does not, there is no gain such as the paper's, or no loss; without one, no difference is seen.
     """
     if gap.low is None or gap.high is None:
         return "cannot tell"
     if gap.sign:
         return "helps" if gain(gap.sign, metric) > 0 else "hurts"
-    most = max(gain(gap.low, metric), gain(gap.high, metric))
-    return "does not help" if claimed is not None and most < claimed else "cannot tell"
+    if claimed is None:
+        return "no difference seen"
+    if gap.low <= gain(claimed, metric) <= gap.high:
+        return "cannot tell"
+    return "does not help" if claimed > 0 else "no difference seen"

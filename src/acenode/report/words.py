@@ -60,11 +60,14 @@ def published(line: Compared) -> str:
 def ours(line: Compared) -> str:
     if not line.runs:
         return "not run yet"
-    lost = sum(not math.isfinite(value) for value in line.values)
-    if line.mean is None or lost:
-        return f"not finite in {lost} of {len(line.values)} runs"
+    if line.mean is None or line.ran_away:
+        return ran_away(line)
     spread = f" ± {number(line.sd, places(line))}" if line.sd is not None else ""
     return number(line.mean, places(line)) + spread
+
+
+def ran_away(line: Compared) -> str:
+    return f"{line.ran_away} of {len(line.runs)} runs ran away"
 
 
 def difference(gap: verdict.Gap | None, count: int) -> str:
@@ -93,9 +96,10 @@ def standing(line: Compared) -> str:
     if line.other_protocol:
         return "not comparable: another setting"
     if gap.low is None:
-        return "one seed: no interval" if math.isfinite(gap.difference) else "a run without a finite number"
+        return "one seed: no interval" if math.isfinite(gap.difference) else ran_away(line)
     said = {"better": "better than published", "worse": "worse than published"}
-    return said.get(verdict.standing(gap, line.metric), "no difference seen")
+    so_far = " so far" if line.short else ""
+    return said.get(verdict.standing(gap, line.metric), "no difference seen") + so_far
 
 
 def against_paper(line: Compared) -> str:
@@ -119,21 +123,17 @@ def reason(each: Pair) -> str:
     gap = each.gap
     if gap is None:
         return f"{(each.other if each.one.runs else each.one).row} has not been run"
-    if gap.low is None:
-        return "one seed has no interval" if math.isfinite(gap.difference) else "a run without a finite number"
+    lost = [f"{line.row}: {ran_away(line)}" for line in (each.one, each.other) if line.ran_away]
+    if gap.low is None or gap.high is None:
+        return "; ".join(lost) or "one seed has no interval"
     if each.effect == "does not help":
         return "no difference seen, and a gain as large as the paper's is ruled out"
+    if each.effect == "no difference seen":
+        most = number(max(-gap.low, gap.high), places(each.one))
+        return f"none larger than {most}" + ("" if each.claimed is None else ", not the paper's loss")
     if each.effect == "cannot tell":
-        return f"the interval holds zero{_and_the_papers(each.claimed, gap, each.one.metric)}"
+        return f"the interval holds zero and the paper's {'gain' if (each.claimed or 0) > 0 else 'loss'}"
     return ""
-
-
-def _and_the_papers(claimed: float | None, gap: verdict.Gap, metric: str) -> str:
-    """Whether the interval holds the paper's difference too, which may be a loss."""
-    if claimed is None or gap.low is None or gap.high is None:
-        return ""
-    theirs = verdict.gain(claimed, metric)
-    return f"{' and' if gap.low <= theirs <= gap.high else ', not'} the paper's {'gain' if claimed > 0 else 'loss'}"
 
 
 def fairness(each: Pair) -> str:

@@ -87,6 +87,10 @@ class Recipe:
             # a(t) held constant gives theta_q no gradient in the main step: silently never trained.
             object.__setattr__(self, "initial_with", "attention")
 
+    def plain(self) -> dict[str, str | int | float | bool | None]:
+        """What of it can be written into a file: all but functions."""
+        return {k: v for k, v in asdict(self).items() if isinstance(v, str | int | float | bool | type(None))}
+
     def transformation(self) -> optax.GradientTransformation:
         """The optimiser for one group of parameters, at learning rate 1."""
         parts = []
