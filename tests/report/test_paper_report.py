@@ -153,6 +153,9 @@ def test_a_learning_rate_that_only_some_rows_chose_is_told():
         said.startswith("The learning rate of GRU-D was chosen")
         and "among 0.001 and 0.01; for the other rows, which had 0.01," in said
     )
+    grid.append({"learning_rate": 0.01, "penalty": 0.1, "validation": 1.0})
+    (_, lambdas) = choices(compared.tables(runs)["ushcn"])
+    assert lambdas == "Lambda was chosen in the same way for GRU-D."
     runs[1] = replace(runs[1], config=runs[0].config)
     assert not choices(compared.tables(runs)["ushcn"])
 

@@ -14,6 +14,8 @@ from ..paper.images import CROP
 from ..paper.physionet import COMMITTEE, STRONG
 from .compared import Compared
 
+RELEASED = "https://github.com/sheoyon-jhin/ACE-NODE"  # the authors' code and the seeds they list beside it
+
 
 class About(NamedTuple):
     """An explanation of some rows only, by a part of their name."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
-from .explanations import explained
+from .explanations import RELEASED, explained
 from .paper import TITLES, attention_sentence
 from .sentences import of_table
 
@@ -35,7 +35,7 @@ def summary(results: Sequence[Result]) -> str:
         f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data, which chose "
         "nothing; in brackets is the interval that holds a difference with 95 % confidence, by Welch's t over our "
         "seeds and the paper's five. `acenode report` makes a page of all of it, with figures, and every number with "
-        "its files."
+        f"its files. Released code: that of the authors, <{RELEASED}>."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."

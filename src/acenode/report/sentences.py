@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -102,12 +102,18 @@ def choices(lines: Sequence[Compared]) -> list[str]:
     chosen = {row: config for row, config in trained.items() if "grid" in config}
     if not chosen or len(chosen) == len(trained):
         return []
-    tried = {each["learning_rate"] for config in chosen.values() for each in cast(list[dict], config["grid"])}
+    tried = {each["learning_rate"] for config in chosen.values() for each in _grid(config)}
     others = {cast(float, config["learning_rate"]) for row, config in trained.items() if row not in chosen}
-    return [
+    said = [
         f"The learning rate of {words.listed(list(chosen))} was chosen on validation data among {_numbers(tried)}; "
         f"for the other rows, which had {_numbers(others)}, nothing was chosen."
     ]
+    weighed = [row for row, config in chosen.items() if len({each["penalty"] for each in _grid(config)}) > 1]
+    return said + ([f"Lambda was chosen in the same way for {words.listed(weighed)}."] if weighed else [])
+
+
+def _grid(config: Mapping[str, object]) -> list[dict]:
+    return cast(list[dict], config["grid"])
 
 
 def rates(lines: Sequence[Compared]) -> list[str]:
