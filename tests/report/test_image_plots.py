@@ -29,3 +29,4 @@ def test_without_images_the_maps_stand_alone():
     panels = [axis for axis in figure.axes if axis.images]
     assert [len(axis.images) for axis in panels] == [1] * 6
     assert [axis.get_title() for axis in panels[:3]] == ["t = 0", "t = 0.5", "t = 1"]
+    assert figure.axes[-1].get_ylabel() == "attention, mean over channels"

@@ -48,7 +48,7 @@ def attention_maps(attention: Mapping[str, Any], under: Drawn | None = None):
                 axis.grid(False)
                 axis.spines[:].set_visible(False)
         assert drawn is not None
-        figure.colorbar(drawn, ax=axes, fraction=0.03, pad=0.015, label="attention")
+        figure.colorbar(drawn, ax=axes, fraction=0.03, pad=0.015, label="attention, mean over channels")
         return figure
 
 

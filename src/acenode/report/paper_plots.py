@@ -1,100 +1,128 @@
 """Figures of the paper's tables, drawn from result files. Every function returns a matplotlib figure.
 
-Narrow ones, with letters that can be read on a phone. `Runs` holds, by row, one entry for each seed; a row without any
-is not drawn, but keeps its colour for itself.
+Narrow ones, with letters that can be read on a phone. `Runs` holds, by row, one entry for each seed.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .panels import Panel, Runs
 from .style import CLASS_COLOURS, COLOURS, FAINT, figure_style
 
-Runs = Mapping[str, Sequence[Any]]
+Curve = tuple[np.ndarray, np.ndarray]  # places, and the values of each seed there
+Curves = dict[str, Curve]
 WIDTH = 4.8
 AT_MOST = 6  # matrices or maps beside each other
 
 
-def _looks(k: int) -> dict[str, Any]:
-    """Colour and dashes of the k-th row: after the colours are used up, they come again dashed."""
-    dashes = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
-    again, colour = divmod(k, len(CLASS_COLOURS))
-    return {"color": CLASS_COLOURS[colour], "ls": dashes[again % len(dashes)]}
+def _stacked(panels: Sequence[Panel], runs: Runs, curves: Callable[[Runs], Curves], ylabel: str, **look: Any):
+    """An axes for each panel, below each other: of every row the mean over seeds and, as a band, their range.
+
+    The scale of x is the same for all. `curves` makes those of one panel.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+    from matplotlib.transforms import ScaledTranslation
+
+    shown = [(panel, curves(drawn)) for panel in panels if (drawn := panel.drawn(runs))]
+    legends = [_legend(list(drawn)) for _, drawn in shown]
+    height = sum(2.1 + 0.16 * math.ceil(len(labels) / columns) for labels, columns in legends)
+    size = (WIDTH, height)
+    figure, axes = plt.subplots(len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained")
+    for axis, (panel, drawn), (labels, columns) in zip(axes.flat, shown, legends, strict=True):
+        for (row, (places, values)), label in zip(drawn.items(), labels, strict=True):
+            low, high, mean = (reduce(values, axis=0) for reduce in (np.nanmin, np.nanmax, np.nanmean))
+            axis.fill_between(places, low, high, color=panel.colours[row], alpha=0.12, lw=0)
+            axis.plot(places, mean, lw=1.5, color=panel.colours[row], label=label, **look)
+        axis.set_ylim(*_limits([values for _, values in drawn.values()]))
+        axis.set_title(panel.title)
+        axis.set_ylabel(ylabel)
+        axis.tick_params(labelbottom=True)
+        axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        axis.ticklabel_format(axis="y", useOffset=False)
+        below = ScaledTranslation(-0.45, -0.42 if axis is axes.flat[-1] else -0.25, figure.dpi_scale_trans)
+        spaces = {"borderpad": 0, "borderaxespad": 0, "handlelength": 1.4, "columnspacing": 1, "labelspacing": 0.3}
+        at = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": axis.transAxes + below}
+        axis.legend(ncol=columns, fontsize=8, **at, **spaces)
+        _by_turns(axis)
+    return figure
 
 
-def _size(runs: Runs) -> tuple[float, float]:
-    """Of a picture that has room for its axes above a legend of the rows that are drawn."""
-    return WIDTH, 2.5 + 0.2 * sum(1 for seeds in runs.values() if seeds)
+def _legend(rows: Sequence[str]) -> tuple[list[str], int]:
+    """Labels of rows in one axes, without what its title says of all of them, and how many of them fit on a line."""
+    kinds = {row.partition(", ")[2] for row in rows}
+    labels = list(rows) if len(kinds) > 1 else [row.partition(", ")[0] for row in rows]
+    longest = max(map(len, labels))
+    return labels, 1 if longest > 31 else 3 if longest < 18 else 2
 
 
-def _legend(figure) -> None:
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    longest = max(map(len, labels), default=0)
-    columns = 1 if longest > 31 else 3 if longest < 18 else 2
-    figure.legend(handles, labels, loc="outside lower left", ncol=columns, fontsize=8)
-
-
-def _leave_out_what_ran_away(axis, values: Sequence[float]) -> None:
-    """End the picture above what most values are, where the largest would press all others flat."""
-    if not values:
-        return
+def _limits(every: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Ends of a scale for all means over seeds and most values: the largest are not to press all others flat."""
+    values = np.concatenate([each[np.isfinite(each)] for each in every])
+    means = np.concatenate([np.nanmean(each, axis=0) for each in every])
     least, usual, most = np.percentile(values, [0, 85, 100])
+    most = min(most, least + 1.3 * (means.max() - least))
     if most - least > 20 * (usual - least) > 0:
-        axis.set_ylim(least - 0.1 * (usual - least), usual + (usual - least))
+        most = 2 * usual - least
+    room = max(0.05 * (most - least), 5e-4 * abs(most)) or 1.0
+    return float(least - room), float(most + room)
 
 
-def by_epoch(runs: Runs, ylabel: str):
-    """A quantity by epoch: for each row the mean over seeds and, as a band, their range."""
+def _by_turns(axis: Any) -> None:
+    """Dashes for lines that lie on each other, so that every one of them is seen."""
+    near = 0.015 * np.ptp(axis.get_ylim())
+    together: list[list[Any]] = []
+    for line in axis.lines:
+        x, y = line.get_data()
+        for group in together:
+            other_x, other_y = group[0].get_data()
+            if np.array_equal(x, other_x) and np.quantile(np.abs(y - other_y), 0.9) < near:
+                group.append(line)
+                break
+        else:
+            together.append([line])
+    for group in together:
+        for k, line in enumerate(group if len(group) > 1 else ()):
+            line.set_linestyle((-5 * k, (5, 5 * (len(group) - 1))))
+
+
+def by_epoch(panels: Sequence[Panel], runs: Runs, ylabel: str):
+    """A quantity by epoch; NaN where there is none."""
+
+    def curve(seeds: Sequence[Any]) -> Curve:
+        values = np.full((len(seeds), max(map(len, seeds))), np.nan)
+        for one, each in zip(values, seeds, strict=True):
+            one[: len(each)] = each
+        known = np.isfinite(values).any(axis=0)
+        return 1 + np.flatnonzero(known), values[:, known]
+
     with figure_style():
-        import matplotlib.pyplot as plt
         from matplotlib.ticker import MaxNLocator
 
-        figure, axis = plt.subplots(figsize=_size(runs), layout="constrained")
-        told: list[float] = []
-        for k, (row, seeds) in enumerate(runs.items()):
-            if not seeds:
-                continue
-            values = np.full((len(seeds), max(map(len, seeds))), np.nan)
-            for one, each in zip(values, seeds, strict=True):
-                one[: len(each)] = each
-            known = np.isfinite(values).any(axis=0)
-            epochs, values = 1 + np.flatnonzero(known), values[:, known]
-            look = _looks(k)
-            axis.fill_between(epochs, np.nanmin(values, 0), np.nanmax(values, 0), color=look["color"], alpha=0.16, lw=0)
-            axis.plot(epochs, np.nanmean(values, 0), lw=1.5, label=row, **look)
-            told.extend(values[np.isfinite(values)])
-        _leave_out_what_ran_away(axis, told)
-        axis.set_xlabel("epoch")
-        axis.set_ylabel(ylabel)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _legend(figure)
+        figure = _stacked(panels, runs, lambda some: {row: curve(some[row]) for row in some}, ylabel)
+        figure.axes[-1].set_xlabel("epoch")
+        figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         return figure
 
 
-def error_over_time(runs: Runs, xlabel: str):
-    """Squared error in bins of time, from `error_over_time` of each run: the mean over seeds and their range."""
-    with figure_style():
-        import matplotlib.pyplot as plt
+def error_over_time(panels: Sequence[Panel], runs: Runs, xlabel: str):
+    """Squared error in bins of time, from `error_over_time` of each run; rows in one axes have the same bins."""
 
-        figure, axis = plt.subplots(figsize=_size(runs), layout="constrained")
-        highest = []
-        for k, (row, seeds) in enumerate(runs.items()):
-            if not seeds:
-                continue
-            look = _looks(k)
-            times, errors = _in_common_bins(seeds)
-            low, high, mean = (reduce(errors, axis=0) for reduce in (np.nanmin, np.nanmax, np.nanmean))
-            axis.fill_between(times, low, high, color=look["color"], alpha=0.16, lw=0)
-            axis.plot(times, mean, "o", ms=3, lw=1.5, label=row, **look)
-            highest.append(float(max(mean, default=0.0)))
-        # A row that runs away leaves the picture, and does not press the others flat.
-        top = min(1.05 * max(highest, default=0.0), 1.5 * float(np.median(highest or [0.0])))
-        axis.set_ylim(0, top or None)
-        axis.set_xlabel(xlabel)
-        axis.set_ylabel("squared error")
-        _legend(figure)
+    def curves(some: Runs) -> Curves:
+        times, errors = _in_common_bins([each for seeds in some.values() for each in seeds])
+        ends = np.cumsum([len(seeds) for seeds in some.values()])
+        parts = zip(some, np.split(errors, ends[:-1]), strict=True)
+        known = {row: (np.isfinite(part).any(axis=0), part) for row, part in parts}
+        return {row: (times[at], part[:, at]) for row, (at, part) in known.items()}
+
+    with figure_style():
+        figure = _stacked(panels, runs, curves, "squared error", marker="o", ms=3)
+        for axis in figure.axes:
+            axis.set_ylim(bottom=0)
+        figure.axes[-1].set_xlabel(xlabel)
         return figure
 
 
@@ -172,21 +200,22 @@ def attention_matrices(attention: Mapping[str, Any]):
         return figure
 
 
-def attention_entropy(runs: Runs, size: int):
-    """The entropy of an attention among `size` over time, one line a run; dashed: that of attention to all alike."""
+def attention_entropy(panels: Sequence[Panel], runs: Runs, size: int):
+    """The entropy of an attention among `size` over time; grey: that of attention to all alike."""
+
+    def curve(seeds: Sequence[Any]) -> Curve:
+        times = np.asarray(seeds[0]["times"], float)
+        return times, np.array([np.interp(times, each["times"], each["entropy"]) for each in seeds])
+
     even = math.log(size)
     with figure_style():
-        import matplotlib.pyplot as plt
-
-        figure, axis = plt.subplots(figsize=_size(runs), layout="constrained")
-        for k, (row, seeds) in enumerate(runs.items()):
-            for i, each in enumerate(seeds):
-                axis.plot(each["times"], each["entropy"], lw=1.3, label="" if i else row, **_looks(k))
-        axis.axhline(even, color=FAINT, lw=1.2, ls=(0, (4, 2)), label="attention to all alike")
-        axis.set_ylim(0, 1.08 * even)
-        axis.set_xlabel("time")
-        axis.set_ylabel("entropy (nats)")
-        _legend(figure)
+        figure = _stacked(panels, runs, lambda some: {row: curve(some[row]) for row in some}, "entropy (nats)")
+        for axis in figure.axes:
+            axis.axhline(even, color=FAINT, lw=1.2, ls=(0, (4, 2)))
+            at = {"transform": axis.get_yaxis_transform(), "ha": "right", "va": "bottom"}
+            axis.text(0.99, even, "attention to all alike", color=FAINT, fontsize=8, **at)
+            axis.set_ylim(0, 1.16 * even)
+        figure.axes[-1].set_xlabel("time")
         return figure
 
 
