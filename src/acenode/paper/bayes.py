@@ -22,7 +22,10 @@ from ..tasks import Headed
 
 EXTRA = 5  # dimensions that an augmented ODE adds
 CHANNELS = 12  # of a variable's row
-FED: dict[str, object] = {"jump": "attention kept", "attention": "input of the GRU"}
+PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"  # rows that others extend by an attention
+KEPT: dict[str, object] = {"jump": "attention kept"}
+OWN_LEAK: dict[str, object] = {**KEPT, "leak": "of the state itself"}
+FED: dict[str, object] = {**KEPT, "attention": "input of the GRU"}
 SHARP = 10.0  # on the logits, by validation: with 1 the first attention is nearly the mean of all of h
 
 

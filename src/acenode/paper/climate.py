@@ -35,9 +35,13 @@ from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baseline import Baseline
 from .bayes import (
+    APART,
     CHANNELS,
     EXTRA,
     FED,
+    KEPT,
+    OWN_LEAK,
+    PLAIN,
     SHARP,
     attentive,
     augmented,
@@ -150,10 +154,7 @@ def _published(build: Callable, base: str = "", **config: object) -> Model:
     return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base)
 
 
-PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"
 OURS: dict[str, object] = {"definition": "ours"}
-KEPT: dict[str, object] = {"jump": "attention kept"}
-OWN_LEAK: dict[str, object] = {**KEPT, "leak": "of the state itself"}
 BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS, "dropout": 0.0}
 MODELS: dict[str, Model] = {
     "Neural-ODE-VAE": Model(latent(False), OURS, entire=False, penalty=0.01),

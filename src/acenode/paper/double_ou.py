@@ -17,9 +17,13 @@ from ..tasks import Forecast
 from ..train import Recipe
 from .baseline import Baseline
 from .bayes import (
+    APART,
     CHANNELS,
     EXTRA,
     FED,
+    KEPT,
+    OWN_LEAK,
+    PLAIN,
     SHARP,
     attentive,
     augmented,
@@ -84,9 +88,6 @@ def _whole(build: Callable, base: str = "", **config: object) -> Model:
     return Model(build, {"dropout": DROPOUT, **config}, base)
 
 
-PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"
-KEPT = {"jump": "attention kept"}
-OWN_LEAK = {**KEPT, "leak": "of the state itself"}
 BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS}
 MODELS: dict[str, Model] = {
     PLAIN: _whole(_bayes(plain(SIZE))),
