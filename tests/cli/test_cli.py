@@ -39,7 +39,7 @@ def test_version():
     "arguments, words",
     [
         (["reproduce", "nonsense"], "no table 'nonsense'"),
-        (["reproduce", "silhouette", "--row", "nobody"], "no row 'nobody'. Its rows: ODE-Net; Augmented-ODE-Net; ACE"),
+        (["reproduce", "silhouette", "--row", "nobody"], "no row 'nobody'"),
         (["reproduce", "double-ou", "--grid"], "--grid: the paper has none for 'GRU-ODE-Bayes'"),
         (["reproduce", "physionet-classification", "--row", "nobody"], "no row 'nobody'"),
     ],

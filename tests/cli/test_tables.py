@@ -1,6 +1,7 @@
 """`acenode tables`: the paper's numbers as printed, ours from their files."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from acenode.cli.main import app
 from acenode.paper import published as paper
 from acenode.paper.results import Result, save
+from acenode.paper.tables import TABLES, rows_of
 
 NAMES = {
     "mnist",
@@ -57,14 +59,48 @@ def test_ours_beside_the_published(tmp_path):
     assert "0.9850 ± 0.0071" in text and "not run" in text
 
 
+def test_what_is_to_be_known_of_the_runs(tmp_path):
+    config = {"epochs": 10, "learning_rate": 0.05}
+    for seed, accuracy in enumerate((0.99, 0.98, 0.97)):
+        save(tmp_path, replace(result(seed, accuracy, "ODE-Net"), config=config))
+        save(tmp_path, replace(result(seed, accuracy, "ACE-ODE-Net"), config={"epochs": 160}))
+    answer = json.loads(shown("mnist", "--results", tmp_path, "--json").stdout)
+    ours = {line["row"]: line for line in answer}
+    short, other, none = ours["ODE-Net"], ours["ACE-ODE-Net"], ours["ResNet"]
+    assert (short["epochs"], short["full_epochs"], short["short"], other["short"]) == (10, 160, True, False)
+    assert short["difference"] == pytest.approx(0.98 - short["published_mean"])
+    assert short["low"] < short["difference"] < short["high"]
+    assert short["verdict"] and none["verdict"] is None and none["difference"] is None
+    assert (short["learning_rate"], none["learning_rate"]) == ([0.05], [])
+    text = shown("mnist", "--results", tmp_path).stdout
+    assert "3 x 10 of 160" in text and "3 x 160" in text and "sound" not in text
+
+
+def test_rows_whose_settings_have_changed_are_marked(tmp_path):
+    row = next(row for row in TABLES["ushcn"] if row.name == "GRU-ODE-Bayes")
+    made = replace(result(0, 0.0, row.name), table="ushcn", metrics={"mse": 0.5, "negll": 1.0}, protocol=row.protocol)
+    now = row.config | {"epochs": 300}
+    save(tmp_path, replace(made, config=now))
+    assert "*" not in shown("ushcn", "--results", tmp_path).stdout
+    save(tmp_path, replace(made, config=now | {"dropout": 0.7}))
+    text = shown("ushcn", "--results", tmp_path).stdout
+    assert "1 x 300 *" in text and "* The settings of this row have changed" in text
+    answer = json.loads(shown("ushcn", "--results", tmp_path, "--json").stdout)
+    assert {line["row"]: line["outdated"] for line in answer if line["outdated"]} == {row.name: ["dropout"]}
+
+
+@pytest.mark.parametrize("table", ["ushcn", "double-ou"])
+def test_every_row_that_can_be_run_is_listed(tmp_path, table):
+    text = " ".join(shown(table, "--results", tmp_path).stdout.split())
+    assert [row for row in rows_of(table) if row not in text] == []
+
+
 def test_an_unknown_table_is_named(tmp_path):
     answer = shown("imagenet", "--results", tmp_path)
     assert answer.exit_code == 1 and "no table 'imagenet'. There are: mnist" in answer.stderr
 
 
 def test_every_number_of_the_paper_has_a_row_that_can_be_run():
-    from acenode.paper.tables import TABLES
-
     rows = {(row.table, row.name) for rows in TABLES.values() for row in rows}
     assert [p for p in paper.published() if (p.ours_table, p.ours_row) not in rows] == []
 

@@ -20,7 +20,7 @@ from acenode.paper import results
 from acenode.paper.baseline import Baseline
 from acenode.paper.figures import attention_over_time, error_over_time
 from acenode.paper.reproduce import _has_g, reproduce
-from acenode.paper.row import Prepared, Row
+from acenode.paper.row import Prepared, Refused, Row
 from acenode.paper.tables import TABLES
 from acenode.paper.value_baselines import last_value, mean_value, published_mse
 from acenode.series import extrapolate, hold_out, series, stack
@@ -97,7 +97,7 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     (longer,) = reproduce(args[0], [0], *args[2:], epochs=3, progress=Quiet())  # nor is a shorter run done
     assert longer.epochs == 3 and reproduce(*args, epochs=2, progress=Quiet()) == []
     other = replace(args[0], config={"scaling": "another"})
-    with pytest.raises(ValueError, match="of 3 epochs .* 1 epochs will not replace it"):
+    with pytest.raises(Refused, match="of 3 epochs .* 1 epochs will not replace it"):
         reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())
     (again,) = reproduce(other, [0], *args[2:], epochs=3, progress=Quiet())  # what was made otherwise is not done
     assert again.config["scaling"] == "another" and other.changed(again.config) == ()
@@ -238,3 +238,22 @@ def test_every_attentive_row_names_the_row_that_it_extends():
         for each in rows:
             base = each.base if isinstance(each, Row) else ""
             assert bool(base) == ("ACE" in each.name) and (not base or base in names), each.name
+
+
+def test_a_kill_while_figures_are_made_loses_no_seed(prepared, tmp_path):
+    drawn = []
+
+    def killed(*_):
+        drawn.append(1)
+        if len(drawn) == 2:
+            raise KeyboardInterrupt
+        return {}
+
+    args = replace(row(prepared, []), figures={"attention": killed}), [0, 1], tmp_path / "results", tmp_path / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(*args, epochs=1, progress=Quiet())
+    assert results.load(tmp_path / "results") == []  # or a later call would look for another checkpoint
+    trained = (tmp_path / "runs").rglob("*.safetensors")
+    before = {path: path.stat().st_mtime_ns for path in trained}
+    assert len(reproduce(*args, epochs=1, progress=Quiet())) == 2
+    assert before and {path: path.stat().st_mtime_ns for path in before} == before  # nothing was trained again

@@ -1,6 +1,10 @@
 """`acenode reproduce`: train rows of the paper's tables."""
 
+import difflib
 import math
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +13,13 @@ import typer
 from .say import fail
 
 UNFINISHED = 75  # what Unix calls a temporary failure: try again
+INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
 
 
 def reproduce(
     table: Annotated[str, typer.Argument(help="Name of the table, e.g. physionet-classification.")],
     rows: Annotated[
-        list[str] | None, typer.Option("--row", "--rows", help="A row of it, by its name; may be repeated.")
+        list[str] | None, typer.Option("--row", "--rows", help="A row of it, by its name; repeat it for each.")
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many seeds, trained as one ensemble. [default: 5, or 2 if quick]")
@@ -47,9 +52,10 @@ def reproduce(
 ) -> None:
     """Train rows of a table of the paper, seeds as one ensemble; goes on from where it was stopped."""
     from ..datasets.files import DataCorrupted, DataNotFound
+    from ..paper import climate
     from ..paper.reproduce import reproduce as run_row
     from ..paper.results import BrokenResult
-    from ..paper.row import Row
+    from ..paper.row import Refused, Row
     from ..paper.tables import names, rows_of
     from ..paper.together import OutOfTime, together
     from ..train import CheckpointMismatch
@@ -58,32 +64,77 @@ def reproduce(
         fail(f"no table {table!r}. There are: {', '.join(names())}.")
     if grid and (learning_rate or penalty):
         fail("--grid chooses the learning rate and lambda itself. Leave out --learning-rate and --penalty, or --grid.")
-    if any(rate <= 0 for rate in learning_rate or ()) or any(value < 0 for value in penalty or ()):
-        fail("--learning-rate has to be above 0, and --penalty not below.")
+    if not all(0 < rate < math.inf for rate in learning_rate or ()):
+        fail("--learning-rate has to be a number above 0.")
+    if not all(0 <= value < math.inf for value in penalty or ()):
+        fail("--penalty has to be a number not below 0.")
     known = rows_of(table)
     unknown = [name for name in rows or () if name not in known]
     if unknown:
-        fail(f"table {table} has no row {unknown[0]!r}. Its rows: {'; '.join(known)}.")
+        fail(_no_row(table, unknown[0], known))
     chosen = [known[name] for name in rows or known]
     without = [row.name for row in chosen if isinstance(row, Row) and not row.grid]
     if grid and without:
         fail(f"--grid: the paper has none for {without[0]!r}. Give --learning-rate and --penalty, several of each.")
     budget = {"epochs": epochs, "learning_rates": learning_rate or (), "penalties": penalty or (), "grid": grid}
     seeded = range(seeds or (2 if quick else 5))
-
+    if len(seeded) > climate.FOLDS and any(row.table == "ushcn" for row in chosen):
+        fail(f"--seeds {seeds}: each seed of ushcn is a fold of its data, and there are {climate.FOLDS} of these.")
     seconds = math.inf if minutes is None else 60 * minutes
 
     def run(row, progress):
         return run_row(row, seeded, results, runs, **budget, quick=quick, data_dir=data_dir, progress=progress)
 
     try:
-        for row, done in together(chosen, run, jobs, lambda row: row.name, seconds):
-            typer.echo(f"{row.name}: {_told(row, done, quick) if done else f'done before, see {results / row.table}'}")
+        with _answered():
+            for row, done in together(chosen, run, jobs, lambda row: row.name, seconds):
+                told = _told(row, done, quick) if done else f"done before, see {results / row.table}"
+                typer.echo(f"{row.name}: {told}")
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     except OutOfTime:
         typer.echo(f"{minutes:g} minutes are over. The same call goes on from the last whole epoch.", err=True)
         raise typer.Exit(UNFINISHED) from None
-    except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch) as error:
+    except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch, Refused, ImportError) as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"cannot use {error.filename or 'a file'}: {error.strerror or error}.")
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Ctrl-C is answered at once, and ends the runs at their next epoch; a second one kills."""
+
+    def answer(*_) -> None:
+        from rich.console import Console
+
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        Console(stderr=True).show_cursor()  # the bars hide it, and the second Ctrl-C leaves them no time to show it
+        typer.echo(
+            "Stopping at the end of the epoch; Ctrl-C again stops at once. The same call goes on from the last whole "
+            "epoch.",
+            err=True,
+        )
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # as it is for what a script runs in the background
+        signal.signal(signal.SIGINT, answer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _no_row(table: str, name: str, known: Iterable[str]) -> str:
+    """That there is no such row, and which may be meant."""
+    lower = {row.lower(): row for row in known}
+    near = [lower[each] for each in difflib.get_close_matches(name.lower(), lower, n=5, cutoff=0.3)]
+    meant = f"Near to it: {'; '.join(near)}. " if near else ""
+    return (
+        f"table {table} has no row {name!r}. {meant}Each row needs a --row of its own; see all with: "
+        f"acenode tables {table}"
+    )
 
 
 def _told(row, done, quick: bool) -> str:

@@ -9,7 +9,14 @@ import typer
 from .say import fail
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from ..report.compared import Compared
+
+
+OUTDATED = "* The settings of this row have changed since its runs: to reproduce them today is to train them again."
 
 
 def tables(
@@ -19,12 +26,14 @@ def tables(
 ) -> None:
     """Every row of every table: what the paper printed, and what we measured (over seeds, on test data)."""
     from ..paper.results import BrokenResult, load, worded
+    from ..paper.tables import names as known, rows_of
     from ..report.compared import tables as compared
 
     try:
         made = compared(load(results) if results.is_dir() else [])
     except BrokenResult as error:
         fail(str(error))
+    made |= {name: [] for name in known() if name not in made}
     for name in names or ():
         if name not in made:
             fail(f"no table {name!r}. There are: {', '.join(made)}.")
@@ -32,22 +41,32 @@ def tables(
     if as_json:
         typer.echo(json.dumps(worded([_record(line) for lines in chosen.values() for line in lines]), indent=1))
         return
-    from rich.box import SIMPLE
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(width=max(Console().width, 132))  # a terminal scrolls; words cut short are lost
     for name, lines in chosen.items():
-        protocols = list(dict.fromkeys(run.protocol for line in lines for run in line.runs))
-        title = f"{name} ({protocols[0]})" if len(protocols) == 1 else name
-        grid = Table(title=title, title_justify="left", box=SIMPLE)
-        headings = ["row", "metric", "published", "ours", "seeds x epochs", "parameters"]
-        for heading in [*headings, "protocol"] if len(protocols) > 1 else headings:
-            side = "left" if heading in ("row", "metric", "protocol") else "right"
-            grid.add_column(heading, justify=side, overflow="fold")
-        for line in lines:
-            grid.add_row(*_cells(line)[: len(grid.columns)])
-        console.print(grid)
+        if lines:
+            console.print(_grid(name, lines))
+        others = [row for row in rows_of(name) if row not in {line.row for line in lines}]
+        if others:
+            typer.echo(f"Rows of ours in {name} that have not been run: {'; '.join(others)}.\n")
+
+
+def _grid(name: str, lines: "Sequence[Compared]") -> "Table":
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    settings = list(dict.fromkeys(_setting(run.protocol) for line in lines for run in line.runs))
+    title = f"{name} ({settings[0]})" if len(settings) == 1 and settings[0] else name
+    below = OUTDATED if any(line.outdated for line in lines) else None
+    grid = Table(title=title, title_justify="left", box=SIMPLE, caption=below, caption_justify="left")
+    headings = ["row", "metric", "published", "ours", "seeds x epochs", "parameters"]
+    for heading in [*headings, "protocol"] if len(settings) > 1 else headings:
+        side = "left" if heading in ("row", "metric", "protocol") else "right"
+        grid.add_column(heading, justify=side, overflow="fold")
+    for line in lines:
+        grid.add_row(*_cells(line)[: len(grid.columns)])
+    return grid
 
 
 def _cells(line: "Compared") -> list[str]:
@@ -57,12 +76,30 @@ def _cells(line: "Compared") -> list[str]:
     start = [line.row, line.metric, theirs]
     if not line.runs:
         return [*start, "", "not run", "", ""]
-    budget = f"{len(line.runs)} x {line.epochs}" + (", quick" if line.quick else "")
-    return [*start, words.ours(line), budget, f"{line.runs[0].parameters:,}", line.runs[0].protocol]
+    run = line.runs[0]
+    return [*start, words.ours(line), _size(line), f"{run.parameters:,}", _setting(run.protocol)]
+
+
+def _size(line: "Compared") -> str:
+    """Seeds and epochs, and what is to be known of them."""
+    from ..report import words
+
+    if not line.trained:
+        return f"{len(line.runs)}, not trained"
+    epochs = words.budget(line).removesuffix(" epochs")
+    return f"{len(line.runs)} x {epochs}" + (", quick" if line.quick else "") + (" *" if line.outdated else "")
+
+
+def _setting(protocol: str) -> str:
+    """A protocol in words for strangers: nothing where data and question are the paper's."""
+    return protocol.removesuffix("sound").removesuffix(", ")
 
 
 def _record(line: "Compared") -> dict[str, object]:
-    p, run = line.published, line.runs[0] if line.runs else None
+    from ..report import words
+
+    p, gap, run = line.published, line.gap, line.runs[0] if line.runs else None
+    rates = dict.fromkeys(run.config["learning_rate"] for run in line.runs if "learning_rate" in run.config)
     return {
         "table": line.table,
         "row": line.row,
@@ -77,4 +114,12 @@ def _record(line: "Compared") -> dict[str, object]:
         "protocol": run.protocol if run else None,
         "parameters": run.parameters if run else None,
         "quick": line.quick,
+        "full_epochs": line.full_epochs,
+        "short": line.short,
+        "outdated": line.outdated,
+        "difference": gap.difference if gap else None,
+        "low": gap.low if gap else None,
+        "high": gap.high if gap else None,
+        "verdict": words.standing(line) or None,
+        "learning_rate": list(rates),
     }

@@ -53,7 +53,7 @@ from .bayes import (
 )
 from .figures import attention_figure, error_over_time
 from .grids import CLIMATE_GRID
-from .row import Prepared, Row
+from .row import Prepared, Refused, Row
 
 VARIABLES, SIZE, LATENT = 5, 50, 20
 SPAN, STEP = 200.0, 0.1
@@ -118,7 +118,7 @@ def prepared(entire: bool, data_dir, seeds: Sequence[int]) -> Prepared:
     """For each seed its fold, scaled by its own training stations; the folds one after another."""
     bad = [seed for seed in seeds if not 0 <= seed < FOLDS]
     if bad:
-        raise ValueError(f"ushcn: seed {bad[0]} asks for a fold that is not there; the folds are 0 to {FOLDS - 1}.")
+        raise Refused(f"ushcn: seed {bad[0]} asks for a fold that is not there; the folds are 0 to {FOLDS - 1}.")
     questions, splits, digest = _folds(data_dir, entire)
     size = len(questions[0])
     data = jax.tree.map(lambda *parts: jnp.concatenate([jnp.asarray(p) for p in parts]), *(questions[s] for s in seeds))

@@ -17,7 +17,7 @@ from ..ode import CoEvolvingODE
 from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
-from .row import Row
+from .row import Refused, Row
 
 _loading = threading.Lock()  # rows that are trained at a time share what is loaded
 QUICK = 10  # a quick run has this part of the published epochs
@@ -84,7 +84,7 @@ def reproduce(
         config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]
     if quick:
         config["quick"] = True
-    written = []
+    made = []
     for k, seed in enumerate(missing):
         member, model = members[chosen[k]], outcome.model(chosen[k])
         told = (model, row.task, prepared.data, tested[k])
@@ -110,9 +110,11 @@ def reproduce(
             notes=(*(n for n in outcome.notes if f"({member})" in n), *faults),
             figures=figures,
         )
+        made.append(result)
+    # All at the end: seeds that are done change which checkpoint is looked for, so a kill in between would lose others.
+    for result in made:
         results.save(folder, result)
-        written.append(result)
-    return written
+    return made
 
 
 def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, path: Path) -> bool:
@@ -132,7 +134,7 @@ def _lose_nothing(epochs: int, files: Sequence[Path]) -> None:
     for path in files:
         had = int(str(results.read(path).config.get("epochs", 0))) if path.exists() else 0
         if had > epochs:
-            raise ValueError(
+            raise Refused(
                 f"{path} is of a training of {had} epochs with other settings; {epochs} epochs will not replace it. "
                 "Write to another folder of results, or train as many."
             )
@@ -140,7 +142,7 @@ def _lose_nothing(epochs: int, files: Sequence[Path]) -> None:
 
 def _grid(row: Row) -> Sequence[tuple[float, float]]:
     if not row.grid:
-        raise ValueError(f"{row.name} of {row.table} has no grid.")
+        raise Refused(f"{row.name} of {row.table} has no grid.")
     return row.grid
 
 

@@ -18,6 +18,10 @@ _BESIDE_TRAINING = ("epochs", "eval_batch", "reference")  # parts of a recipe th
 Figure = Callable[[Any, Any, Any, Any], Mapping[str, Any]]
 
 
+class Refused(ValueError):
+    """What was asked of a row cannot be done; says why."""
+
+
 class Prepared(NamedTuple):
     """Data ready for `fit`: arrays, one split for all seeds or one for each, and a checksum of where they came from.
 

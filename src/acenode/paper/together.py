@@ -60,8 +60,8 @@ def together(
             raise
 
     with Display() as display, ThreadPoolExecutor(jobs) as pool:
-        waiting = [(t, pool.submit(guarded, t, _Interruptible(name(t), display, stopped, until))) for t in things]
         try:
+            waiting = [(t, pool.submit(guarded, t, _Interruptible(name(t), display, stopped, until))) for t in things]
             for thing, future in waiting:
                 if future.exception() is not None:
                     raise causes[0]
