@@ -79,6 +79,16 @@ def row(prepared, asked):
     )
 
 
+class Epochs(Quiet):
+    """Notes which epochs were trained."""
+
+    def __init__(self):
+        self.seen: list[int] = []
+
+    def epoch(self, epoch, record, samples) -> None:
+        self.seen.append(epoch)
+
+
 def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     asked = []
     args = row(prepared, asked), [0, 1], tmp_path / "results", tmp_path / "runs"
@@ -99,7 +109,9 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     other = replace(args[0], config={"scaling": "another"})
     with pytest.raises(Refused, match="of 3 epochs .* 1 epochs will not replace it"):
         reproduce(other, [0], *args[2:], epochs=1, progress=Quiet())
-    (again,) = reproduce(other, [0], *args[2:], epochs=3, progress=Quiet())  # what was made otherwise is not done
+    epochs = Epochs()
+    (again,) = reproduce(other, [0], *args[2:], epochs=3, progress=epochs)  # what was made otherwise is not done
+    assert epochs.seen == [0, 1, 2]  # and does not go on from its checkpoint
     assert again.config["scaling"] == "another" and other.changed(again.config) == ()
     recipe = other.recipe
     clipped = replace(other, recipe=lambda epochs: replace(recipe(epochs), clip=0.5, eval_batch=3))
@@ -143,8 +155,11 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     again = row(prepared, []), [0, 1], tmp_path, tmp_path
     assert reproduce(*again, **asked, epochs=8, progress=Quiet()) == []
     assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
-    (other,) = reproduce(again[0], [0], *again[2:], learning_rates=[1e-3], epochs=8, progress=Quiet())
-    assert other.config["learning_rate"] == 1e-3
+    other = replace(again[0], config={"scaling": "another"})
+    (anew,) = reproduce(other, [0], *again[2:], epochs=8, progress=Quiet())  # what was chosen is chosen again
+    assert anew.config["learning_rate"] == 3e-2 and len(anew.config["grid"]) == 2
+    (own,) = reproduce(other, [0], *again[2:], learning_rates=[1e-3], epochs=8, progress=Quiet())
+    assert own.config["learning_rate"] == 1e-3
 
 
 @pytest.mark.parametrize("evolution", ["evolved", "frozen", None])

@@ -83,6 +83,22 @@ def test_whether_it_helps(low, high, metric, claimed, effect):
     assert verdict.effect(Gap(0.0, low, high, 3), metric, claimed) == effect
 
 
+@pytest.mark.parametrize(
+    "values, metric, lost",
+    [
+        ((0.5, 2e6), "mse", 1),
+        ((0.5, 2e6, 3e6), "mse", 2),
+        ((0.0, 0.0, 0.3), "mse", 0),
+        ((0.0003, -0.0002, 0.9, 0.5), "negll", 0),
+        ((0.002, 0.003, 50.0), "mse", 1),
+        ((0.5, math.inf, math.nan), "negll", 2),
+        ((0.0001, 0.9), "accuracy", 0),
+    ],
+)
+def test_which_runs_ran_away(values, metric, lost):
+    assert verdict.ran_away(values, metric).sum() == lost
+
+
 def test_the_tasks_know_the_same_directions():
     tasks = [row.task for rows in TABLES.values() for row in rows if isinstance(row, Row)]
     assert {(t.monitor in verdict.HIGHER_IS_BETTER, t.better) for t in tasks} <= {(True, "higher"), (False, "lower")}

@@ -41,8 +41,9 @@ def reproduce(
 
     `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
     `learning_rates` and `penalties` stand in for those of the row; `grid` takes the paper's of both, or of the first
-    alone for a model without g. Of several settings, all trained at once, the one with the best mean validation score
-    is kept. `quick` takes a tenth of the epochs and marks its results.
+    alone for a model without g; without any of them, what an older result was chosen among is tried again. Of several
+    settings, all trained at once, the one with the best mean validation score is kept. `quick` takes a tenth of the
+    epochs and marks its results.
 
     A result is done if it was made with the settings the row has now, at least as many epochs, and the rates that were
     asked for, if any were. One of more epochs is never replaced: that is an error.
@@ -57,6 +58,8 @@ def reproduce(
     missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, asked, path)]
     if not missing:
         return []
+    if asked is None:
+        settings = _tried_before([files[seed] for seed in missing]) or settings
     _lose_nothing(recipe.epochs, [files[seed] for seed in missing])
     with _loading:
         prepared = row.data(data_dir, missing)
@@ -72,7 +75,7 @@ def reproduce(
         splits,
         recipe,
         members,
-        checkpoint=runs / row.table / f"{_name_of_run(row, missing, settings, quick)}.safetensors",
+        checkpoint=runs / row.table / f"{_name_of_run(row, recipe, missing, settings, quick)}.safetensors",
         progress=progress or Bar(row.name),
     )
     chosen, validated = _choose(row, outcome, len(settings))
@@ -127,6 +130,15 @@ def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, pa
     own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
     tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}
     return asked is None or tried in (set(asked), set(_rates_only(row, asked)))
+
+
+def _tried_before(files: Sequence[Path]) -> Sequence[tuple[float, float]]:
+    """The settings among which older results were chosen, if they were."""
+    for path in files:
+        made: Mapping[str, Any] = results.read(path).config if path.exists() else {}
+        if "grid" in made:
+            return tuple((each["learning_rate"], each["penalty"]) for each in made["grid"])
+    return ()
 
 
 def _lose_nothing(epochs: int, files: Sequence[Path]) -> None:
@@ -204,10 +216,13 @@ def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
     return written
 
 
-def _name_of_run(row: Row, seeds: Sequence[int], settings: Sequence[tuple[float, float]], quick: bool) -> str:
-    usual = tuple(settings) == ((row.learning_rate, row.penalty),)
-    marks = ("" if usual else f"-rates{zlib.crc32(repr(settings).encode()):08x}") + ("-quick" if quick else "")
-    return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}{marks}"
+def _name_of_run(
+    row: Row, recipe: Recipe, seeds: Sequence[int], settings: Sequence[tuple[float, float]], quick: bool
+) -> str:
+    """One for each way of training the row: with other settings it is another run, and begins anew."""
+    how = repr((sorted(row.settings(recipe.epochs).items()), tuple(settings)))
+    mark = f"{zlib.crc32(how.encode()):08x}{'-quick' if quick else ''}"
+    return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}-{mark}"
 
 
 def _plain(recipe: Recipe, samples: int) -> dict[str, object]:

@@ -12,7 +12,7 @@ import numpy as np
 from ..tasks import Task
 from ..train import Recipe
 
-_BESIDE_TRAINING = ("epochs", "eval_batch", "reference")  # parts of a recipe that do not make another run
+_BESIDE_TRAINING = ("epochs", "eval_batch")  # parts of a recipe that do not make another run
 
 # From a trained model, its task, the data and the test samples.
 Figure = Callable[[Any, Any, Any, Any], Mapping[str, Any]]
@@ -73,7 +73,16 @@ class Row:
         return replace(self, name=f"{self.name}, {name}", base=base, **changes)
 
     def changed(self, made: Mapping[str, Any]) -> tuple[str, ...]:
-        """Settings that a run had otherwise, by the `config` of its result."""
-        recipe = self.recipe(made.get("epochs", self.epochs)).plain()
-        known = {name: value for name, value in recipe.items() if name in made and name not in _BESIDE_TRAINING}
-        return tuple(name for name, value in {**known, **self.config}.items() if made.get(name) != value)
+        """Settings that a run had otherwise, by the `config` of its result; functions, as a schedule is, do not count.
+
+        A part of the recipe that the result does not have is younger than it, and had its default.
+        """
+        now = self.settings(made.get("epochs", self.epochs))
+        return tuple(
+            name for name, value in now.items() if made.get(name) != value and (name in made or name in self.config)
+        )
+
+    def settings(self, epochs: int) -> dict[str, Any]:
+        """All that makes a run what it is, but for its epochs, its learning rate and its lambda."""
+        recipe = self.recipe(epochs).plain()
+        return {**{name: value for name, value in recipe.items() if name not in _BESIDE_TRAINING}, **self.config}

@@ -2,7 +2,7 @@
 
 import functools as ft
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
@@ -31,18 +31,29 @@ COPIES = {
 
 COMPARABLE = {"sound", *COPIES}  # protocols of runs on the paper's data and question
 
-RAN_AWAY = 1000  # times what is usual
-
 BESIDE = {"physionet-regression": ("mse_per_value",), "double-ou": ("negll", "mse")}
 """Metrics to show beside the published ones, which are not sound or not there."""
 
 ABLATIONS = ("attention-size", "attention-type")  # tables that are about the attention itself
 
 
+_OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings of a run that its fairness does not hang on
+
+
 @ft.cache
 def _of_the_paper() -> frozenset[tuple[str, str]]:
     """Table and name of our rows that the paper has a number for."""
     return frozenset((p.ours_table, p.ours_row) for p in published())
+
+
+def _spread(number: Published) -> float | None:
+    """Of a published number over seeds; an ablation repeats numbers of other tables without it."""
+    same = (p for p in published() if (p.ours_table, p.ours_row, p.metric, p.mean) == _identity(number))
+    return next((p.sd for p in same if p.sd is not None), None)
+
+
+def _identity(number: Published) -> tuple:
+    return number.ours_table, number.ours_row, number.metric, number.mean
 
 
 @dataclass(frozen=True)
@@ -58,11 +69,9 @@ class Compared:
 
     @property
     def values(self) -> list[float]:
-        """By run; infinite where it ran away: far beyond what is usual among the runs."""
-        found = np.array([float(r.metrics[self.metric]) for r in self.runs])
-        finite = found[np.isfinite(found)]
-        usual = np.median(np.abs(finite)) if finite.size else 0.0
-        return np.where(np.abs(found) <= RAN_AWAY * usual, found, np.inf).tolist()
+        """By run; infinite where it ran away."""
+        found = [float(r.metrics[self.metric]) for r in self.runs]
+        return np.where(verdict.ran_away(found, self.metric), np.inf, found).tolist()
 
     @property
     def ran_away(self) -> int:
@@ -89,7 +98,7 @@ class Compared:
         """Ours minus the paper's number."""
         if self.published is None or not self.runs:
             return None
-        return verdict.from_number(self.values, self.published.mean, self.published.sd)
+        return verdict.from_number(self.values, self.published.mean, _spread(self.published))
 
     @property
     def quick(self) -> bool:
@@ -152,6 +161,7 @@ class Pair:
 
     one: Compared
     other: Compared
+    usual_gain: float | None = None  # of an attention in the paper's table, if not of this row
 
     @property
     def gap(self) -> verdict.Gap | None:
@@ -166,17 +176,24 @@ class Pair:
         return verdict.gain(one.mean - other.mean, self.one.metric) if one and other else None
 
     @property
+    def expected(self) -> float | None:
+        """The gain to hold ours against."""
+        return self.usual_gain if self.claimed is None else self.claimed
+
+    @property
     def effect(self) -> verdict.Effect:
-        return verdict.effect(self.gap, self.one.metric, self.claimed) if self.gap else "cannot tell"
+        return verdict.effect(self.gap, self.one.metric, self.expected) if self.gap else "cannot tell"
 
     @property
     def alike(self) -> bool:
-        """Whether both had the same number of epochs, the same learning rate, and shared settings of the same day."""
+        """Whether the runs of both had the same settings, as far as both know of them, written down on the same day."""
         both = self.one, self.other
-        budgets = [{(c.epochs, r.config.get("learning_rate")) for r in c.runs} for c in both]
-        shared = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
-        changed = [shared & set(c.outdated) for c in both]
-        return budgets[0] == budgets[1] and changed[0] == changed[1]
+        written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
+        shared = set.intersection(*written) - _OWN
+        had = [{repr([r.config[name] for name in sorted(shared)]) for r in c.runs} for c in both]
+        wanted = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
+        missing = [wanted & set(c.outdated) for c in both]
+        return had[0] == had[1] and missing[0] == missing[1]
 
 
 def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
@@ -204,12 +221,17 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
 def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
     """The rows of a table to be held against each other, as far as one of the two has runs."""
     held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
-    return [
+    found = [
         Pair(one, other)
         for one in lines
         for other in lines
         if (one.ours[0], one.metric) == (other.ours[0], other.metric) and (one.runs or other.runs) and held(one, other)
     ]
+    gains: dict[str, float] = {}
+    for pair in found:
+        if pair.claimed is not None and pair.claimed > 0:
+            gains[pair.one.metric] = max(pair.claimed, gains.get(pair.one.metric, 0.0))
+    return [replace(pair, usual_gain=gains.get(pair.one.metric)) for pair in found]
 
 
 def _attentive(one: Compared, other: Compared) -> bool:

@@ -38,7 +38,7 @@ READING = (
     "and leaves out the paper's gain. There is no telling where it holds both. Where the paper has no gain to hold "
     "it against, no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a "
     "colour where both rows had all epochs and the same settings.",
-    "A run ran away if its error is a thousand times the usual one of its row, or not a number.",
+    "A run ran away if its error is a thousand times the smallest of its row, or not a number.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
     "the published one. A quick run, or one with fewer epochs than the paper's, is marked where it stands; "
     "full runs of a row take the place of quick ones.",
@@ -104,7 +104,7 @@ def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> 
 def attention_sentence(compared: dict[str, list[Compared]]) -> str:
     """Over all tables that are not ablations: how often the attention helps, where the two rows had the same chance."""
     every = [p for table, lines in compared.items() if table not in ABLATIONS for p in pairs(table, lines) if p.gap]
-    once = {(p.one.ours, p.one.metric): p for p in every}.values()  # some numbers stand in two tables
+    once = {p.one.ours: p for p in reversed(every)}.values()  # by the first metric of the row
     held = [p for p in once if p.alike]
     if not held:
         return "No attentive model has been run beside the model it extends with the same settings."

@@ -13,10 +13,11 @@ from ..paper.results import Result, slug
 from ..paper.row import Row
 from ..paper.tables import TABLES
 from . import paper_plots, words
-from .compared import ABLATIONS, RAN_AWAY, Compared
+from .compared import ABLATIONS, Compared
 from .image_plots import attention_maps
 from .page import Gallery, Picture, picture
 from .panels import panels
+from .verdict import RAN_AWAY
 
 _MONITORS = {
     (row.table, row.name): row.task.monitor for rows in TABLES.values() for row in rows if isinstance(row, Row)

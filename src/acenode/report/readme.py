@@ -33,8 +33,8 @@ def summary(results: Sequence[Result]) -> str:
     missing = [TITLES.get(table, (table,))[0] for table in compared if table not in run]
     lead = (
         f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data, which chose "
-        "nothing; in brackets is the interval that holds a difference with 95 % confidence, by Welch's t over our "
-        "seeds and the paper's five. `acenode report` makes a page of all of it, with figures, and every number with "
+        "nothing; in brackets is the interval that holds a difference with 95 % confidence. "
+        "`acenode report` makes a page of all of it, with figures, and every number with "
         f"its files. Released code: that of the authors, <{RELEASED}>."
     )
     if missing:

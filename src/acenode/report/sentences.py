@@ -1,5 +1,6 @@
 """What to know about the numbers of a table, in sentences."""
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -44,23 +45,31 @@ def _skipped(note: str) -> int:
 
 
 def movements(lines: Sequence[Compared]) -> list[str]:
-    """How much the attention changes over time, by its pictures."""
-    moved = {line.row: [_moved(r) for r in line.runs] for line in lines}
-    known = {row: max(each) for row, found in moved.items() if (each := [m for m in found if m is not None])}
-    if not known:
-        return []
-    listed = words.listed([f"{row} {words.number(most, 4)}" for row, most in known.items()])
-    return [f"Largest change over time of an attention weight, averaged over test samples: {listed}."]
+    """How much the attention changes over time, by what is kept for its pictures; of runs that did not run away."""
+    kinds = {
+        "Largest change over time of an attention weight, averaged over test samples": _moved_weight,
+        "Mean change of a gate of the attention from first to last": _moved_gates,
+    }
+    said = []
+    for what, moved in kinds.items():
+        found = {c.row: [moved(r) for r in c.runs if math.isfinite(c.by_seed[r.seed])] for c in lines}
+        known = {row: [each for each in some if each is not None] for row, some in found.items()}
+        listed = [f"{row} {words.number(max(some), 4)}" for row, some in known.items() if some]
+        said += [f"{what}: {words.listed(listed)}."] if listed else []
+    return said
 
 
-def _moved(run: Result) -> float | None:
-    """By how much any weight of the pictures differs from the first."""
-    matrices = run.figures.get("attention", {}).get("matrices")
-    maps = run.figures.get("attention_maps", {}).get("maps")
-    if matrices is None and maps is None:
+def _moved_weight(run: Result) -> float | None:
+    """By how much any weight of a pairwise attention differs from the first."""
+    if "attention" not in run.figures:
         return None
-    weights = np.asarray(matrices if matrices is not None else np.moveaxis(np.asarray(maps), 1, 0), float)
+    weights = np.asarray(run.figures["attention"]["matrices"], float)
     return float(np.abs(weights - weights[0]).max())
+
+
+def _moved_gates(run: Result) -> float | None:
+    moved = run.figures.get("attention_maps", {}).get("moved")
+    return float(moved[-1]) if moved else None
 
 
 def copies(lines: Sequence[Compared]) -> list[str]:
@@ -90,8 +99,8 @@ def outdated(lines: Sequence[Compared]) -> list[str]:
         if line.outdated and line.row not in rows.setdefault(line.outdated, []):
             rows[line.outdated].append(line.row)
     return [
-        f"Settings have changed since the runs of {words.listed(of)} ({words.listed(list(names))}): to reproduce them "
-        "today is to train them again."
+        f"The runs of {words.listed(of)} do not have today's settings, or did not write them down "
+        f"({words.listed(list(names))}): to reproduce them is to train them again."
         for names, of in rows.items()
     ]
 
@@ -147,7 +156,7 @@ def _numbers(rates: set[float]) -> str:
 
 def optima(lines: Sequence[Compared]) -> list[str]:
     """How much of the best possible NegLL the rows reach, where it is known."""
-    scores = {c.row: statistics.fmean(c.values) for c in lines if c.metric == "negll" and c.runs}
+    scores = {c.row: statistics.fmean(c.values) for c in lines if c.metric == "negll" and c.runs and not c.ran_away}
     best = scores.pop("exact filter", None)
     if best is None or not scores:
         return []

@@ -15,6 +15,7 @@ CONFIDENCE = 0.95
 HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "auprc", "silhouette"})  # all else is an error or a loss
 
 PUBLISHED_SEEDS = 5
+RAN_AWAY = 1000  # times the smallest
 
 Effect = Literal["helps", "does not help", "no difference seen", "hurts", "cannot tell"]
 
@@ -79,6 +80,19 @@ def _quantile(freedom: int | float) -> float:
     from scipy import stats
 
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+
+
+def ran_away(values: Sequence[float], metric: str) -> np.ndarray:
+    """Which of the runs of a row: those whose error is not a number, or a thousand times the smallest.
+
+    A NegLL may lie near zero, so at least 1 is taken for the smallest.
+    """
+    found = np.abs(np.asarray(values, float))
+    if metric in HIGHER_IS_BETTER:
+        return ~np.isfinite(found)
+    known = found[np.isfinite(found) & (found > 0)]
+    least = max(known.min(), 1.0 if metric == "negll" else 0.0) if known.size else math.inf
+    return ~(found <= RAN_AWAY * least)
 
 
 def gain(difference: float, metric: str) -> float:

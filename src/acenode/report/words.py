@@ -130,9 +130,9 @@ def reason(each: Pair) -> str:
         return "no difference seen, and a gain as large as the paper's is ruled out"
     if each.effect == "no difference seen":
         most = number(max(-gap.low, gap.high), places(each.one))
-        return f"none larger than {most}" + ("" if each.claimed is None else ", not the paper's loss")
+        return f"none larger than {most}" + ("" if each.expected is None else ", not the paper's loss")
     if each.effect == "cannot tell":
-        return f"the interval holds zero and the paper's {'gain' if (each.claimed or 0) > 0 else 'loss'}"
+        return f"the interval holds zero and the paper's {'gain' if (each.expected or 0) > 0 else 'loss'}"
     return ""
 
 
