@@ -36,8 +36,9 @@ READING = (
     "taken seed by seed and the interval is theirs (paired); otherwise it is Welch's.",
     "The attention helps or hurts where the interval leaves out zero. It does not help where the interval holds zero "
     "and leaves out the paper's gain, or for a row that the paper does not have, its gain in that table and metric. "
-    "There is no telling where it holds both. Where there is no such gain, no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a "
-    "colour where both rows had all epochs and the same settings.",
+    "There is no telling where it holds both. Where there is no such gain, no difference is seen. Each interval is for "
+    "itself: among many, one in twenty errs. A verdict has a colour where both rows had all epochs and the same "
+    "settings.",
     "A run ran away if its error is a thousand times the smallest of its row, or not a number.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
     "the published one. A quick run, or one with fewer epochs than the paper's, is marked where it stands; "
