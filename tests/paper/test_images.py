@@ -228,7 +228,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(whole, tmp_path):
     with pytest.raises(Killed):
         trained(tmp_path, KilledAfter(2))
     (checkpoint,) = (tmp_path / "runs" / "mnist").iterdir()
-    assert checkpoint.name == "narrow-seeds0.safetensors" and load_head(checkpoint)["epochs"] == 2
+    assert checkpoint.name.startswith("narrow-seeds0-") and load_head(checkpoint)["epochs"] == 2
     assert not (tmp_path / "results").exists()
     told = Told()
     (resumed,) = trained(tmp_path, told)
