@@ -77,17 +77,8 @@ def _cells(line: "Compared") -> list[str]:
     if not line.runs:
         return [*start, "", "not run", "", ""]
     run = line.runs[0]
-    return [*start, words.ours(line), _size(line), f"{run.parameters:,}", _setting(run.protocol)]
-
-
-def _size(line: "Compared") -> str:
-    """Seeds and epochs, and what is to be known of them."""
-    from ..report import words
-
-    if not line.trained:
-        return f"{len(line.runs)}, not trained"
-    epochs = words.budget(line).removesuffix(" epochs")
-    return f"{len(line.runs)} x {epochs}" + (", quick" if line.quick else "") + (" *" if line.outdated else "")
+    size = words.size(line) + (" *" if line.outdated else "")
+    return [*start, words.ours(line), size, f"{run.parameters:,}", _setting(run.protocol)]
 
 
 def _setting(protocol: str) -> str:

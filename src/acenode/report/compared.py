@@ -4,6 +4,7 @@ import functools as ft
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from operator import attrgetter
 
 import numpy as np
 
@@ -36,7 +37,6 @@ BESIDE = {"physionet-regression": ("mse_per_value",), "double-ou": ("negll", "ms
 
 ABLATIONS = ("attention-size", "attention-type")  # tables that are about the attention itself
 
-
 _OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings of a run that its fairness does not hang on
 
 
@@ -48,12 +48,8 @@ def _of_the_paper() -> frozenset[tuple[str, str]]:
 
 def _spread(number: Published) -> float | None:
     """Of a published number over seeds; an ablation repeats numbers of other tables without it."""
-    same = (p for p in published() if (p.ours_table, p.ours_row, p.metric, p.mean) == _identity(number))
-    return next((p.sd for p in same if p.sd is not None), None)
-
-
-def _identity(number: Published) -> tuple:
-    return number.ours_table, number.ours_row, number.metric, number.mean
+    what = attrgetter("ours_table", "ours_row", "metric", "mean")
+    return next((p.sd for p in published() if what(p) == what(number) and p.sd is not None), None)
 
 
 @dataclass(frozen=True)

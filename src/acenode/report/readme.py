@@ -59,7 +59,7 @@ def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
         metric = [words.metric(line.metric)] if several else []
         gap = words.difference(line.gap, words.places(line))
         rows.append(
-            [line.row, *metric, words.published(line), words.ours(line), _size(line), gap, words.standing(line)]
+            [line.row, *metric, words.published(line), words.ours(line), words.size(line), gap, words.standing(line)]
         )
     folders = words.listed([f"[`results/{name}`](results/{name})" for name in dict.fromkeys(c.ours[0] for c in own)])
     made = [f"### {TITLES.get(table, (table,))[0]}", "", f"Files: {folders}.", ""]
@@ -84,12 +84,6 @@ def _verdict(pair: Pair) -> str:
     why = ", ".join(filter(None, (words.reason(pair), words.fairness(pair))))
     what = f"{pair.one.row} against {pair.other.row}, {words.metric(pair.one.metric)}"
     return f"{what}: **{pair.effect}**, {found}" + (f"; {why}." if why else ".")
-
-
-def _size(line: Compared) -> str:
-    if not line.trained:
-        return f"{len(line.runs)}, not trained"
-    return f"{len(line.runs)} x {words.budget(line).removesuffix(' epochs')}" + (", quick" if line.quick else "")
 
 
 def _wrapped(text: str, indent: str = "") -> str:

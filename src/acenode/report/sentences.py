@@ -129,10 +129,12 @@ def rates(lines: Sequence[Compared]) -> list[str]:
     """Which rows had another learning rate than that of their recipe, not chosen among several."""
     other: dict[tuple[float, float], list[str]] = {}
     for line in lines:
-        had = {cast(float, r.config.get("learning_rate")) for r in line.runs if "grid" not in r.config}
-        for rate in had if line.trained_as else ():
-            usual = line.trained_as.learning_rate if line.trained_as else rate
-            if rate is not None and rate != usual and line.row not in other.setdefault((rate, usual), []):
+        if line.trained_as is None:
+            continue
+        usual = line.trained_as.learning_rate
+        had = {cast(float, r.config.get("learning_rate", usual)) for r in line.runs if "grid" not in r.config}
+        for rate in had - {usual}:
+            if line.row not in other.setdefault((rate, usual), []):
                 other[rate, usual].append(line.row)
     return [
         f"{words.listed(rows)} had a learning rate of {rate:g}, where the recipe has {usual:g}."

@@ -88,6 +88,13 @@ def budget(line: Compared) -> str:
     return f"{line.epochs} of {of} epochs" if of and line.epochs < of else f"{line.epochs} epochs"
 
 
+def size(line: Compared) -> str:
+    """Seeds and epochs, against those of a full run."""
+    if not line.trained:
+        return f"{len(line.runs)}, not trained"
+    return f"{len(line.runs)} x {budget(line).removesuffix(' epochs')}" + (", quick" if line.quick else "")
+
+
 def standing(line: Compared) -> str:
     """Our runs against the paper's number, in two or three words."""
     gap = line.gap
