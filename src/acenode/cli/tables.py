@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..report.compared import Compared
 
 
-OUTDATED = "* The settings of this row have changed since its runs: to reproduce them today is to train them again."
+OUTDATED = "* The runs do not have today's settings, or did not write them down: reproduce trains them again."
 
 
 def tables(
