@@ -84,7 +84,7 @@ def test_rows_whose_settings_have_changed_are_marked(tmp_path):
     assert "*" not in shown("ushcn", "--results", tmp_path).stdout
     save(tmp_path, replace(made, config=now | {"dropout": 0.7}))
     text = shown("ushcn", "--results", tmp_path).stdout
-    assert "1 x 300 *" in text and "* The settings of this row have changed" in text
+    assert "1 x 300 *" in text and "* The runs do not have today's settings" in text
     answer = json.loads(shown("ushcn", "--results", tmp_path, "--json").stdout)
     assert {line["row"]: line["outdated"] for line in answer if line["outdated"]} == {row.name: ["dropout"]}
 
