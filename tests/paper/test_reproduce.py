@@ -18,8 +18,8 @@ from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, 
 from acenode.ode.fields import mlp
 from acenode.paper import results
 from acenode.paper.baseline import Baseline
-from acenode.paper.figures import attention_over_time, error_over_time
-from acenode.paper.reproduce import _has_g, reproduce
+from acenode.paper.figures import attention_over_time, error_over_time, has_g
+from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Prepared, Refused, Row
 from acenode.paper.tables import TABLES
 from acenode.paper.value_baselines import last_value, mean_value, published_mse
@@ -170,7 +170,7 @@ def test_lambda_is_tried_where_there_is_a_g(prepared, key, evolution):
         if evolution == "frozen":
             ode = eqx.tree_at(lambda m: m.ode.g, ode, None)
         model = Headed(ode, model.head)
-    assert _has_g(eqx.filter_eval_shape(lambda: model)) == (evolution == "evolved")
+    assert has_g(eqx.filter_eval_shape(lambda: model)) == (evolution == "evolved")
 
 
 def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):

@@ -140,22 +140,23 @@ def test_numbers_have_the_papers_decimals():
     assert words.number(-0.00001, 4, sign=True) == "0.0000" and words.number(-0.5, 1) == "\N{MINUS SIGN}0.5"
 
 
-def test_a_learning_rate_that_only_some_rows_chose_is_told():
+def test_what_the_learning_rates_were_chosen_among_is_told():
     grid = [{"learning_rate": rate, "penalty": 0.0, "validation": 1.0} for rate in (0.001, 0.01)]
     runs = [result("ushcn", row, 0, {"negll": 1.0, "mse": 1.0}) for row in ("GRU-D", "T-LSTM")]
     assert not choices(compared.tables(runs)["ushcn"])
     runs = [replace(run, config={**run.config, "learning_rate": 0.01}) for run in runs]
     runs[0] = replace(runs[0], config={**runs[0].config, "grid": grid})
-    (said,) = choices(compared.tables(runs)["ushcn"])
-    assert (
-        said.startswith("The learning rate of GRU-D was chosen")
-        and "among 0.001 and 0.01; for the other rows, which had 0.01," in said
-    )
-    grid.append({"learning_rate": 0.01, "penalty": 0.1, "validation": 1.0})
-    (_, lambdas) = choices(compared.tables(runs)["ushcn"])
-    assert lambdas == "Lambda was chosen in the same way for GRU-D."
+    one, others = choices(compared.tables(runs)["ushcn"])
+    assert one == "Validation data chose a learning rate of 0.01 among 0.001 and 0.01 for GRU-D."
+    assert others == "For the other rows, which had 0.01, nothing was chosen."
+    wider = [*grid, {"learning_rate": 0.1, "penalty": 0.1, "validation": 1.0}]
+    runs[1] = replace(runs[1], config={**runs[0].config, "grid": wider})
+    _, another, lambdas = choices(compared.tables(runs)["ushcn"])
+    assert another == "Validation data chose a learning rate of 0.01 among 0.001, 0.01 and 0.1 for T-LSTM."
+    assert lambdas == "They also chose lambda for T-LSTM."
     runs[1] = replace(runs[1], config=runs[0].config)
-    assert not choices(compared.tables(runs)["ushcn"])
+    (both,) = choices(compared.tables(runs)["ushcn"])
+    assert both.endswith("for GRU-D and T-LSTM.")
 
 
 def test_a_copy_of_the_data_that_is_as_good_is_named_and_compared():

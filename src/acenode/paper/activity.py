@@ -16,7 +16,7 @@ from ..datasets.activity import CLASSES
 from ..datasets.split import Split, random_split
 from ..tasks import Headed, LabelPoints, PointLabels
 from ..train import Recipe
-from .figures import attention_figure
+from .figures import attention_over_time
 from .grids import SERIES_GRID
 from .latent import POISSON, Kind, Sizes, kinds, odes
 from .physionet import decay, mean_of
@@ -92,7 +92,7 @@ def row(name: str, kind: Kind, division: str = "split by sequence") -> Row:
         config=dict(kind.config),
         base=kind.base,
         grid=SERIES_GRID,
-        figures=attention_figure(name, until=1.0),
+        figures={"attention": ft.partial(attention_over_time, until=1.0)},
     )
     return row if division == "split by sequence" else row.variant(division)
 

@@ -51,7 +51,7 @@ from .bayes import (
     row_bayes,
     variables_apart,
 )
-from .figures import attention_figure, error_over_time
+from .figures import attention_over_time, error_over_time
 from .grids import CLIMATE_GRID
 from .row import Prepared, Refused, Row
 
@@ -196,7 +196,7 @@ def row(name: str) -> Row:
         config={"model_penalty": model.penalty, **model.config},
         base=model.base,
         grid=CLIMATE_GRID,
-        figures={"error_over_time": error, **attention_figure(name, until=SPAN)},
+        figures={"error_over_time": error, "attention": ft.partial(attention_over_time, until=SPAN)},
     )
 
 

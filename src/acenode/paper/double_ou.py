@@ -33,7 +33,7 @@ from .bayes import (
     row_bayes,
     variables_apart,
 )
-from .figures import attention_figure
+from .figures import attention_over_time
 from .row import Prepared, Row, checksum
 
 SIZE, STEP, SPAN = 25, 0.05, 10.0
@@ -117,7 +117,7 @@ def row(name: str) -> Row:
         penalty=1e-2,
         config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
         base=base,
-        figures=attention_figure(name, until=SPAN),
+        figures={"attention": ft.partial(attention_over_time, until=SPAN)},
     )
 
 

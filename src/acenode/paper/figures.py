@@ -1,6 +1,5 @@
 """What a result file keeps for pictures: the error over time, and the attention over time."""
 
-import functools as ft
 from typing import Any
 
 import jax
@@ -8,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..compiled import compiled
+from ..ode import CoEvolvingODE
 from ..series import Question
 from ..tasks import Headed, Task
 from ..tasks.metrics import error_by_time
-from .row import Figure
 
 _PART = 200  # samples at a time
 
@@ -49,7 +48,12 @@ def error_over_time(
 def attention_over_time(
     model: Headed, task: Task, data: Any, test, *, until: float, unit: float = 1.0, samples: int = 200, points: int = 6
 ) -> dict:
-    """The mean attention over some test samples from 0 to `until`, and its entropy (in nats, mean over rows)."""
+    """The mean attention over some test samples from 0 to `until`, and its entropy (in nats, mean over rows).
+
+    Nothing of a model without one that evolves.
+    """
+    if not has_g(model):
+        return {}
     series = _known(data)
     chosen = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)[:samples]], series)
     times = jnp.linspace(0.0, until, points)
@@ -64,10 +68,10 @@ def attention_over_time(
     }
 
 
-def attention_figure(name: str, until: float, unit: float = 1.0) -> dict[str, Figure]:
-    """For the figures of a row of this name: its attention over time, if it has one that evolves for each sample."""
-    attends = name.startswith(("ACE", "FC-ACE"))
-    return {"attention": ft.partial(attention_over_time, until=until, unit=unit)} if attends else {}
+def has_g(model: Any) -> bool:
+    """Whether an attention evolves in this model."""
+    nodes = jax.tree.leaves(model, is_leaf=lambda node: isinstance(node, CoEvolvingODE))
+    return any(isinstance(node, CoEvolvingODE) and node.g is not None for node in nodes)
 
 
 @compiled

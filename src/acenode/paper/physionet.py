@@ -33,7 +33,7 @@ from ..tasks import (
 from ..tasks.label import ReadFrom
 from ..train import Recipe
 from .baseline import Baseline
-from .figures import attention_figure, error_over_time
+from .figures import attention_over_time, error_over_time
 from .grids import SERIES_GRID
 from .latent import Kind, Sizes, kinds, odes
 from .row import Prepared, Row, checksum
@@ -224,7 +224,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         },
         base=kind.base,
         grid=SERIES_GRID,
-        figures=attention_figure(name, until=1.0, unit=HOURS),
+        figures={"attention": partial(attention_over_time, until=1.0, unit=HOURS)},
     )
     return row if read == "start" else row.variant("label from the end")
 
@@ -273,7 +273,7 @@ def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
         grid=SERIES_GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
-            **attention_figure(name, until=1.0, unit=HOURS),
+            "attention": partial(attention_over_time, until=1.0, unit=HOURS),
         },
     )
     return (row.variant("leaning on the last value") if leaning else row).variant(asked)

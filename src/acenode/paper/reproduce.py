@@ -13,10 +13,10 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..ode import CoEvolvingODE
 from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
+from .figures import has_g
 from .row import Refused, Row
 
 _loading = threading.Lock()  # rows that are trained at a time share what is loaded
@@ -64,7 +64,7 @@ def reproduce(
     with _loading:
         prepared = row.data(data_dir, missing)
     build = ft.partial(row.build, **prepared.given)
-    if grid and not _has_g(eqx.filter_eval_shape(build, jax.random.key(0))):
+    if grid and not has_g(eqx.filter_eval_shape(build, jax.random.key(0))):
         settings = _rates_only(row, settings)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
     members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
@@ -158,11 +158,6 @@ def _grid(row: Row) -> Sequence[tuple[float, float]]:
     return row.grid
 
 
-def _has_g(model: Any) -> bool:
-    nodes = jax.tree.leaves(model, is_leaf=lambda node: isinstance(node, CoEvolvingODE))
-    return any(isinstance(node, CoEvolvingODE) and node.g is not None for node in nodes)
-
-
 def _rates_only(row: Row, settings: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """For a model without g: lambda is of theta_g alone, so all of its values would train the same model."""
     return tuple(dict.fromkeys((rate, row.penalty) for rate, _ in settings))
@@ -186,7 +181,7 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
             made[name] = make(*told)
         except Exception as error:  # whatever it is, it is written down
             faults.append(f"{name}: {type(error).__name__}: {error}")
-    return made.pop("measures", {}), made, faults
+    return made.pop("measures", {}), {name: figure for name, figure in made.items() if figure}, faults
 
 
 def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:

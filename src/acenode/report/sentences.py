@@ -106,19 +106,23 @@ def outdated(lines: Sequence[Compared]) -> list[str]:
 
 
 def choices(lines: Sequence[Compared]) -> list[str]:
-    """Which rows had their learning rate chosen by validation, where only some had."""
+    """Among which learning rates those of the rows were chosen by validation."""
     trained = {c.row: c.runs[0].config for c in lines if c.runs and c.trained}
     chosen = {row: config for row, config in trained.items() if "grid" in config}
-    if not chosen or len(chosen) == len(trained):
+    if not chosen:
         return []
-    tried = {each["learning_rate"] for config in chosen.values() for each in _grid(config)}
     others = {cast(float, config["learning_rate"]) for row, config in trained.items() if row not in chosen}
+    alike: dict[tuple[float, str], list[str]] = {}
+    for row, config in chosen.items():
+        tried = _numbers({each["learning_rate"] for each in _grid(config)})
+        alike.setdefault((cast(float, config["learning_rate"]), tried), []).append(row)
     said = [
-        f"The learning rate of {words.listed(list(chosen))} was chosen on validation data among {_numbers(tried)}; "
-        f"for the other rows, which had {_numbers(others)}, nothing was chosen."
+        f"Validation data chose a learning rate of {rate} among {tried} for {words.listed(rows)}."
+        for (rate, tried), rows in alike.items()
     ]
     weighed = [row for row, config in chosen.items() if len({each["penalty"] for each in _grid(config)}) > 1]
-    return said + ([f"Lambda was chosen in the same way for {words.listed(weighed)}."] if weighed else [])
+    said += [f"They also chose lambda for {words.listed(weighed)}."] if weighed else []
+    return said + ([f"For the other rows, which had {_numbers(others)}, nothing was chosen."] if others else [])
 
 
 def _grid(config: Mapping[str, object]) -> list[dict]:
