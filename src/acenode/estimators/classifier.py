@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 
 from ..compiled import compiled
-from ..ode.fields import mlp
+from ..layers import mlp
 from ..series import Scaler
 from ..tasks import Headed
 from ..tasks.label_classes import Classified, LabelClasses

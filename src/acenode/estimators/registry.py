@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax
 from jaxtyping import Array
 
+from ..layers import mlp
 from ..models import (
     GRUD,
     RNNVAE,
@@ -33,7 +34,6 @@ from ..ode import (
     Solver,
     pairwise_field,
 )
-from ..ode.fields import mlp
 
 Attends = Literal["variables", "hidden dimensions"]
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import GRUCell
 from ..series import Series
 
 
@@ -18,12 +19,12 @@ class GRUEncoder(eqx.Module):
     input: a missing value then looks like a zero.
     """
 
-    cell: eqx.nn.GRUCell
+    cell: GRUCell
     size: int = eqx.field(static=True)
     masked: bool = eqx.field(static=True)
 
     def __init__(self, variables: int, size: int, *, masked: bool = True, key: PRNGKeyArray):
-        self.cell = eqx.nn.GRUCell((2 if masked else 1) * variables + 1, size, key=key)
+        self.cell = GRUCell((2 if masked else 1) * variables + 1, size, key=key)
         self.size = size
         self.masked = masked
 

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..layers import GRUCell, Linear
 from ..ode import Stats
 from ..ode.accumulated import started
 from ..ode.solve import check_slope
@@ -28,8 +29,8 @@ _SHARP = 0.01  # standard deviation to which the state after a jump is drawn aro
 class Emission(eqx.Module):
     """From a state to the mean and the log variance of every variable: Linear, ReLU, dropout, Linear."""
 
-    first: eqx.nn.Linear
-    last: eqx.nn.Linear
+    first: Linear
+    last: Linear
 
     def __init__(self, size: int, variables: int, width: int = 25, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
@@ -54,13 +55,13 @@ class Jump(eqx.Module):
 
     weight: Float[Array, "variables 4 prepared"]
     bias: Float[Array, "variables prepared"]
-    cell: eqx.nn.GRUCell
+    cell: GRUCell
 
     def __init__(self, size: int, variables: int, prepared: int = 10, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.weight = jax.random.normal(one, (variables, 4, prepared)) * np.sqrt(2 / (4 + prepared))
         self.bias = jnp.full((variables, prepared), 0.1, float)
-        self.cell = eqx.nn.GRUCell(variables * prepared, size, key=two)
+        self.cell = GRUCell(variables * prepared, size, key=two)
 
     def __call__(self, h, x, observed, mean, log_variance) -> Float[Array, " size"]:
         error = (x - mean) * jnp.exp(-0.5 * log_variance)
@@ -79,7 +80,7 @@ class Memory(NamedTuple):
 class FirstState(eqx.Module):
     """h(0), the same for every series but for dropout, as there are no covariates: tanh(W2 relu(b1) + b2)."""
 
-    layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
+    layers: tuple[Linear, Linear]
 
     def __init__(self, size: int, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
@@ -291,9 +292,9 @@ def _row_ticks(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " row
     return place.at[jnp.where(row_of_tick >= 0, row_of_tick, rows)].set(every, mode="drop")
 
 
-def _xavier(size_in: int, size_out: int, key: PRNGKeyArray) -> eqx.nn.Linear:
+def _xavier(size_in: int, size_out: int, key: PRNGKeyArray) -> Linear:
     """A linear layer with Xavier's uniform weights and biases of 0.05."""
     limit = np.sqrt(6 / (size_in + size_out))
-    layer = eqx.nn.Linear(size_in, size_out, key=key)
+    layer = Linear(size_in, size_out, key=key)
     new = (jax.random.uniform(key, layer.weight.shape, minval=-limit, maxval=limit), jnp.full(size_out, 0.05, float))
     return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import Linear
 from ..ode import Conv, GroupNorm, Path, Stats
 
 
@@ -55,12 +56,12 @@ class ImageClassifier(eqx.Module):
     stem: Callable
     ode: Callable
     norm: GroupNorm
-    linear: eqx.nn.Linear
+    linear: Linear
 
     def __init__(self, stem: Callable, ode: Callable, width: int, classes: int = 10, *, key: PRNGKeyArray):
         self.stem, self.ode = stem, ode
         self.norm = GroupNorm(width)
-        self.linear = eqx.nn.Linear(width, classes, key=key)
+        self.linear = Linear(width, classes, key=key)
 
     def __call__(self, images: Float[Array, "batch y x channels"]) -> Verdict:
         path = self.path(images, jnp.array([0.0, 1.0]), attention=False)

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..ode.fields import Init, MLPField, normal_linear
+from ..layers import Init, Linear, normal_linear
+from ..ode.fields import MLPField
 from ..series import Series
 from .walk import walk
 
@@ -70,12 +71,12 @@ class GatedUpdate(eqx.Module):
     """
 
     gates_in: Float[Array, "hidden2 inputs"]
-    gates: eqx.nn.Linear
-    update_out: eqx.nn.Linear
-    reset_out: eqx.nn.Linear
+    gates: Linear
+    update_out: Linear
+    reset_out: Linear
     candidate_in: Float[Array, "hidden inputs"]
-    candidate: eqx.nn.Linear
-    candidate_out: eqx.nn.Linear
+    candidate: Linear
+    candidate_out: Linear
 
     def __init__(self, inputs: int, size: int, width: int = 50, memory: float | None = None, *, key: PRNGKeyArray):
         k = iter(jax.random.split(key, 7))

@@ -7,8 +7,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import Init
 from ..ode import Stats
-from ..ode.fields import Init
 from ..series import Series
 from .ode_rnn import ODERNN
 from .trace import Trace

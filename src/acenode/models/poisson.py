@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import mlp
 from ..ode import AugmentedODE, Solver
-from ..ode.fields import mlp
 from ..series import Series
 from .latent_ode import LatentODE
 from .trace import Trace

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..layers import GRUCell, Linear
 from ..ode import Constant
 
 
@@ -31,7 +32,7 @@ class Memory(NamedTuple):
 class Recurrent(eqx.Module):
     """The interface of the cells with one gated recurrent unit: a cell says how it starts and how it steps."""
 
-    unit: eqx.AbstractVar[eqx.nn.GRUCell]
+    unit: eqx.AbstractVar[GRUCell]
 
     @property
     def size(self) -> int:
@@ -65,11 +66,11 @@ class Recurrent(eqx.Module):
 class RNNDt(Recurrent):
     """RNN-Dt: `h <- GRU([x, m, gap], h)`."""
 
-    unit: eqx.nn.GRUCell
+    unit: GRUCell
     variables: int = eqx.field(static=True)
 
     def __init__(self, variables: int, size: int, *, key: PRNGKeyArray):
-        self.unit = eqx.nn.GRUCell(2 * variables + 1, size, key=key)
+        self.unit = GRUCell(2 * variables + 1, size, key=key)
         self.variables = variables
 
     def start(self) -> Memory:
@@ -82,11 +83,11 @@ class RNNDt(Recurrent):
 class GRUSimple(Recurrent):
     """GRU-Simple: `h <- GRU([x, m, Delta], h)`."""
 
-    unit: eqx.nn.GRUCell
+    unit: GRUCell
     variables: int = eqx.field(static=True)
 
     def __init__(self, variables: int, size: int, *, key: PRNGKeyArray):
-        self.unit = eqx.nn.GRUCell(3 * variables, size, key=key)
+        self.unit = GRUCell(3 * variables, size, key=key)
         self.variables = variables
 
     def start(self) -> Memory:
@@ -129,12 +130,12 @@ class RNNImpute(Recurrent):
     `mean` holds the training mean of each variable; zeros by default, which is right for standardised data.
     """
 
-    unit: eqx.nn.GRUCell
+    unit: GRUCell
     impute: InputDecay
 
     def __init__(self, variables: int, size: int, mean: Constant | None = None, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
-        self.unit = eqx.nn.GRUCell(2 * variables + 1, size, key=one)
+        self.unit = GRUCell(2 * variables + 1, size, key=one)
         self.impute = InputDecay(variables, mean, key=two)
 
     def start(self) -> Memory:
@@ -148,14 +149,14 @@ class RNNImpute(Recurrent):
 class RNNDecay(Recurrent):
     """RNN-Decay: `h <- GRU([x, m], exp(-max(0, W Delta + b)) * h)`, a decay for each hidden unit."""
 
-    unit: eqx.nn.GRUCell
-    decay: eqx.nn.Linear
+    unit: GRUCell
+    decay: Linear
     variables: int = eqx.field(static=True)
 
     def __init__(self, variables: int, size: int, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
-        self.unit = eqx.nn.GRUCell(2 * variables, size, key=one)
-        self.decay = eqx.nn.Linear(variables, size, key=two)
+        self.unit = GRUCell(2 * variables, size, key=one)
+        self.decay = Linear(variables, size, key=two)
         self.variables = variables
 
     def start(self) -> Memory:
@@ -171,15 +172,15 @@ class GRUD(Recurrent):
     `mean` holds the training mean of each variable; zeros by default, which is right for standardised data.
     """
 
-    unit: eqx.nn.GRUCell
+    unit: GRUCell
     impute: InputDecay
-    decay: eqx.nn.Linear
+    decay: Linear
 
     def __init__(self, variables: int, size: int, mean: Constant | None = None, *, key: PRNGKeyArray):
         one, two, three = jax.random.split(key, 3)
-        self.unit = eqx.nn.GRUCell(2 * variables, size, key=one)
+        self.unit = GRUCell(2 * variables, size, key=one)
         self.impute = InputDecay(variables, mean, key=two)
-        self.decay = eqx.nn.Linear(variables, size, key=three)
+        self.decay = Linear(variables, size, key=three)
 
     def start(self) -> Memory:
         return _blank(self.unit, self.impute.mean)
@@ -204,12 +205,12 @@ class TLSTM(eqx.Module):
     """
 
     unit: eqx.nn.LSTMCell
-    short: eqx.nn.Linear
+    short: Linear
 
     def __init__(self, variables: int, size: int, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.unit = eqx.nn.LSTMCell(2 * variables, size, key=one)
-        self.short = eqx.nn.Linear(size, size, key=two)
+        self.short = Linear(size, size, key=two)
 
     @property
     def size(self) -> int:
@@ -235,7 +236,7 @@ class TLSTM(eqx.Module):
         return self.unit(row, (state.hidden, faded))
 
 
-def _blank(unit: eqx.nn.GRUCell, last: int | Constant) -> Memory:
+def _blank(unit: GRUCell, last: int | Constant) -> Memory:
     """Nothing seen yet; `last` is the number of variables, or the values that stand in until they are seen."""
     dtype = unit.weight_hh.dtype
     values = jnp.zeros(last, dtype) if isinstance(last, int) else last.value.astype(dtype)

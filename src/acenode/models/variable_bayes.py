@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import GRUCell, Linear, mlp
 from ..ode import CoEvolvingODE, Identity, Pairwise, QueryKey
-from ..ode.fields import mlp
 from .gru_ode_bayes import GRUODEBayes
 
 
@@ -39,15 +39,15 @@ class RowGRUField(eqx.Module):
     """
 
     places: Float[Array, "variables rank"]
-    gates: eqx.nn.Linear
-    candidate: eqx.nn.Linear
+    gates: Linear
+    candidate: Linear
     sees_state = True
 
     def __init__(self, variables: int, channels: int, rank: int = 4, *, key: PRNGKeyArray):
         one, two, three = jax.random.split(key, 3)
         self.places = jax.random.normal(one, (variables, rank))
-        self.gates = eqx.nn.Linear(channels + rank, 2 * channels, key=two)
-        self.candidate = eqx.nn.Linear(channels + rank, channels, key=three)
+        self.gates = Linear(channels + rank, 2 * channels, key=two)
+        self.candidate = Linear(channels + rank, channels, key=three)
 
     def __call__(
         self, t, h: Float[Array, "variables channels"], own: Float[Array, "variables channels"] | None = None
@@ -63,12 +63,12 @@ class RowJump(eqx.Module):
     """An observed variable changes its own row, by a GRU cell on [x, mean, log variance, error, place]."""
 
     places: Float[Array, "variables rank"]
-    cell: eqx.nn.GRUCell
+    cell: GRUCell
 
     def __init__(self, variables: int, channels: int, rank: int = 4, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.places = jax.random.normal(one, (variables, rank))
-        self.cell = eqx.nn.GRUCell(4 + rank, channels, key=two)
+        self.cell = GRUCell(4 + rank, channels, key=two)
 
     def __call__(self, h, x, observed, mean, log_variance) -> Float[Array, "variables channels"]:
         error = (x - mean) * jnp.exp(-0.5 * log_variance)

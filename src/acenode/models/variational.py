@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import GRUCell, mlp
 from ..ode import Stats
-from ..ode.fields import mlp
 from ..series import Series
 from .encoders import GRUEncoder
 from .posterior import Posterior
@@ -50,7 +50,7 @@ class SequentialVAE(eqx.Module):
 
     prior: eqx.nn.MLP
     posterior: eqx.nn.MLP
-    unit: eqx.nn.GRUCell
+    unit: GRUCell
     latent: int = eqx.field(static=True)
     inference: bool
 
@@ -60,7 +60,7 @@ class SequentialVAE(eqx.Module):
         one, two, three = jax.random.split(key, 3)
         self.prior = mlp(latent + 1, 2 * latent, width, 1, key=one)
         self.posterior = mlp(latent + hidden, 2 * latent, width, 1, key=two)
-        self.unit = eqx.nn.GRUCell(2 * variables + 1, hidden, key=three)
+        self.unit = GRUCell(2 * variables + 1, hidden, key=three)
         self.latent = latent
         self.inference = inference
 
@@ -121,7 +121,7 @@ class RNNVAE(eqx.Module):
 
     encoder: GRUEncoder
     to_latent: eqx.nn.MLP
-    unit: eqx.nn.GRUCell
+    unit: GRUCell
     decode: eqx.nn.MLP
     samples: int = eqx.field(static=True)
     start: float = eqx.field(static=True)
@@ -140,7 +140,7 @@ class RNNVAE(eqx.Module):
         one, two, three, four = jax.random.split(key, 4)
         self.encoder = GRUEncoder(variables, hidden, key=one)
         self.to_latent = mlp(hidden, 2 * latent, width, 1, key=two)
-        self.unit = eqx.nn.GRUCell(2 * variables + 1, latent, key=three)
+        self.unit = GRUCell(2 * variables + 1, latent, key=three)
         self.decode = mlp(latent, variables, width, 1, key=four)
         self.samples = samples
         self.start = start

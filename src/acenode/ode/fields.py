@@ -1,54 +1,13 @@
 """Vector fields: callables `(t, h) -> dh/dt` for one sample. Any such callable serves as f or g."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-Init = Literal["uniform", "normal"]
-
-
-def mlp(
-    size_in: int,
-    size_out: int,
-    width: int,
-    hidden: int,
-    activation: Callable = jnp.tanh,
-    init: Init = "uniform",
-    *,
-    key: PRNGKeyArray,
-) -> eqx.nn.MLP:
-    """A multi-layer perceptron with `hidden` hidden layers and a linear output.
-
-    `init="normal"` draws weights from N(0, 0.1^2) with zero biases, as the Latent-ODE family does; `"uniform"`
-    is the usual +-1/sqrt(fan in).
-    """
-    if init not in get_args(Init):
-        raise ValueError(f"mlp(init={init!r}): choose from {', '.join(get_args(Init))}.")
-    net = eqx.nn.MLP(size_in, size_out, width, hidden, activation, key=key)
-    if init == "uniform":
-        return net
-    layers = [lambda n, i=i: n.layers[i] for i in range(hidden + 1)]
-    keys = jax.random.split(key, hidden + 1)
-    weights = [0.1 * jax.random.normal(k, at(net).weight.shape) for at, k in zip(layers, keys, strict=True)]
-    net = eqx.tree_at(lambda n: [at(n).weight for at in layers], net, weights)
-    return eqx.tree_at(lambda n: [at(n).bias for at in layers], net, [jnp.zeros_like(at(net).bias) for at in layers])
-
-
-def normal_linear(size_in: int, size_out: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
-    """A linear layer with weights from N(0, 0.1^2) and zero biases."""
-    layer = eqx.nn.Linear(size_in, size_out, key=key)
-    new = (0.1 * jax.random.normal(key, layer.weight.shape), jnp.zeros(size_out))
-    return eqx.tree_at(lambda l: (l.weight, l.bias), layer, new)
-
-
-def scale_last(net: eqx.nn.MLP, factor: float) -> eqx.nn.MLP:
-    """The same network with its last layer multiplied by `factor`."""
-    where = lambda n: (n.layers[-1].weight, n.layers[-1].bias)  # noqa: E731
-    return eqx.tree_at(where, net, tuple(factor * w for w in where(net)))
+from ..layers import Init, Linear, mlp, scale_last
 
 
 class MLPField(eqx.Module):
@@ -108,14 +67,14 @@ class GRUField(eqx.Module):
     the attention does.
     """
 
-    reset: eqx.nn.Linear
-    update: eqx.nn.Linear
-    candidate: eqx.nn.Linear
+    reset: Linear
+    update: Linear
+    candidate: Linear
     sees_state: bool = eqx.field(static=True)
 
     def __init__(self, size: int, own_leak: bool = False, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
-        self.reset, self.update, self.candidate = (eqx.nn.Linear(size, size, use_bias=False, key=k) for k in keys)
+        self.reset, self.update, self.candidate = (Linear(size, size, use_bias=False, key=k) for k in keys)
         self.sees_state = own_leak
 
     def __call__(
@@ -136,13 +95,13 @@ class FedGRUField(eqx.Module):
     """
 
     cell: GRUField
-    inputs: eqx.nn.Linear
+    inputs: Linear
     sees_state = True
 
     def __init__(self, size: int, start: float = 0.1, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.cell = GRUField(size, key=one)
-        inputs = eqx.nn.Linear(size, 3 * size, use_bias=False, key=two)
+        inputs = Linear(size, 3 * size, use_bias=False, key=two)
         self.inputs = eqx.tree_at(lambda l: l.weight, inputs, start * inputs.weight)
 
     def __call__(self, t: Float[Array, ""], attended: Float[Array, " h"], h: Float[Array, " h"]) -> Float[Array, " h"]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import Linear
 from .constant import Constant
 from .convolution import Conv, GroupNorm
 
@@ -59,11 +60,11 @@ class Correlation(eqx.Module):
 class Dense(eqx.Module):
     """A fully connected layer from h(0) to a(0), without bias: the paper's "FC" ablation."""
 
-    linear: eqx.nn.Linear
+    linear: Linear
     size: int = eqx.field(static=True)
 
     def __init__(self, size: int, *, key: PRNGKeyArray):
-        self.linear = eqx.nn.Linear(size, size * size, use_bias=False, key=key)
+        self.linear = Linear(size, size * size, use_bias=False, key=key)
         self.size = size
 
     def __call__(self, h0: Float[Array, "batch h"]) -> Float[Array, "batch h h"]:

@@ -10,19 +10,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .fields import GRUField, Init, MLPField, mlp, scale_last
+from ..layers import Init, Linear, mlp, scale_last
+from .fields import GRUField, MLPField
 
 
 class GRULinear(eqx.Module):
     """A continuous GRU on h', then a bias-free linear map to H x H: g' for the GRU-ODE family."""
 
     cell: GRUField
-    linear: eqx.nn.Linear
+    linear: Linear
 
     def __init__(self, size: int, *, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.cell = GRUField(size, key=one)
-        self.linear = eqx.nn.Linear(size, size * size, use_bias=False, key=two)
+        self.linear = Linear(size, size * size, use_bias=False, key=two)
 
     def __call__(self, t, h: Float[Array, " h"]) -> Float[Array, "h h"]:
         return self.spread(self.cell(t, h))
@@ -35,16 +36,16 @@ class GRULinear(eqx.Module):
 class GRURows(eqx.Module):
     """Every row of a is the hidden state of one continuous GRU that is fed h'; |a| <= 1 is kept."""
 
-    hidden: eqx.nn.Linear
-    inputs: eqx.nn.Linear
-    candidate: eqx.nn.Linear
+    hidden: Linear
+    inputs: Linear
+    candidate: Linear
     sees_attention = True
 
     def __init__(self, size: int, *, key: PRNGKeyArray):
         k1, k2, k3 = jax.random.split(key, 3)
-        self.inputs = eqx.nn.Linear(size, 3 * size, use_bias=False, key=k1)
-        self.hidden = eqx.nn.Linear(size, 2 * size, use_bias=False, key=k2)
-        self.candidate = eqx.nn.Linear(size, size, use_bias=False, key=k3)
+        self.inputs = Linear(size, 3 * size, use_bias=False, key=k1)
+        self.hidden = Linear(size, 2 * size, use_bias=False, key=k2)
+        self.candidate = Linear(size, size, use_bias=False, key=k3)
 
     def __call__(self, t, h: Float[Array, " h"], a: Float[Array, "h h"]) -> Float[Array, "h h"]:
         x_reset, x_update, x_candidate = jnp.split(self.inputs(h), 3)

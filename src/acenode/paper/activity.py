@@ -14,6 +14,7 @@ import numpy as np
 from ..datasets import activity
 from ..datasets.activity import CLASSES
 from ..datasets.split import Split, random_split
+from ..layers import Linear
 from ..tasks import Headed, LabelPoints, PointLabels
 from ..train import Recipe
 from .figures import attention_over_time
@@ -38,7 +39,7 @@ def point_model(kind: Kind) -> Callable[..., Headed]:
 
     def build(key, mean=None):
         one, two = jax.random.split(key)
-        return Headed(kind.build(one, mean), eqx.nn.Linear(kind.state, len(CLASSES), key=two))
+        return Headed(kind.build(one, mean), Linear(kind.state, len(CLASSES), key=two))
 
     return build
 

@@ -20,6 +20,7 @@ from jaxtyping import Array
 from ..datasets import ushcn
 from ..datasets.climate_reference import references
 from ..datasets.split import Split
+from ..layers import mlp
 from ..models import (
     GRUD,
     TLSTM,
@@ -30,7 +31,6 @@ from ..models import (
     SequentialVAE,
 )
 from ..ode import MLPField, NeuralODE, Solver
-from ..ode.fields import mlp
 from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baseline import Baseline

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..layers import Init, mlp
 from ..models import (
     GRUD,
     ODERNN,
@@ -43,7 +44,6 @@ from ..ode import (
     pairwise_field,
 )
 from ..ode.coevolve import Evolution
-from ..ode.fields import Init, mlp
 
 EXTRA = 5  # dimensions of Augmented-Latent-ODE
 SOLVER = Solver("dopri5", rtol=1e-3, atol=1e-4, max_steps=512, checkpoints=32)

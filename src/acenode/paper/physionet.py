@@ -13,10 +13,10 @@ from jaxtyping import Array
 from ..datasets import physionet
 from ..datasets.reference import variable_mean
 from ..datasets.split import Split
+from ..layers import Linear, mlp
 from ..models import WithLastValue, statistic_edges
 from ..models.statistics import BINS, NARROWEST
 from ..ode import Constant
-from ..ode.fields import mlp
 from ..series import Panel, Question, Scaler, Series, extrapolate, hold_out, reconstruct
 from ..tasks import (
     Committee,
@@ -91,7 +91,7 @@ def leaning_model(kind: Kind) -> Callable[..., Headed]:
 def _decoder(kind: Kind, key: Array) -> Callable:
     if kind.deep_decoder:
         return mlp(kind.state, SIZES.variables, SIZES.width, 1, key=key)
-    return eqx.nn.Linear(kind.state, SIZES.variables, key=key)
+    return Linear(kind.state, SIZES.variables, key=key)
 
 
 # --- data -----------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..ode.fields import mlp
+from ..layers import Linear, mlp
 
 
 class Headed(eqx.Module):
@@ -53,11 +53,11 @@ class LeaningDecoder(eqx.Module):
     the model's state, and every variable has a rate of its own. Begins with most of its trust in the last value.
     """
 
-    net: eqx.nn.Linear
+    net: Linear
     fading: Float[Array, " variables"]  # softplus of it is the rate
 
     def __init__(self, size: int, variables: int, *, key: PRNGKeyArray):
-        net = eqx.nn.Linear(size, 2 * variables, key=key)
+        net = Linear(size, 2 * variables, key=key)
         assert net.bias is not None
         self.net = eqx.tree_at(lambda n: n.bias, net, net.bias.at[variables:].set(2.0))
         self.fading = jnp.zeros(variables)

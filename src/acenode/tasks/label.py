@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..layers import mlp
 from ..models.trace import Trace
-from ..ode.fields import mlp
 from ..series import Question
 from .elbo import negative_elbo
 from .heads import Headed
