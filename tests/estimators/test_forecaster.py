@@ -11,8 +11,9 @@ import pytest
 from frames import KINDS, VALUES, dated, machines, of_kind, to_pandas
 from sklearn.base import clone
 
-from acenode.estimators import Forecaster, NotFittedError
-from acenode.estimators.table import Clock
+from acenode.estimators import Forecaster, NotFittedError, load
+from acenode.estimators.table import Clock, read
+from acenode.series import Scaler
 
 AT = [24.0, 26.5, 28.0]
 
@@ -393,3 +394,31 @@ def test_models_that_need_the_whole_history_cannot_follow(forecaster, classifier
     other.model_, other.settings_ = classifier.model_, classifier.settings_
     with pytest.raises(ValueError, match="own needs the whole history; choose a model such as ace-variables"):
         other.update("a", 1.0, {"heat": 1.0})
+
+
+# --- readings of a meter ----------------------------------------------------------------------------------------------
+
+
+def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
+    offset = 2.0**28  # single precision has steps of 32 there
+    far = frame.assign(heat=frame["heat"] + offset)
+    panels = [read(each, forecaster.columns_).panel(forecaster.clock_).series for each in (frame, far)]
+    near_scaled, far_scaled = (Scaler.fit(series).scale(series) for series in panels)
+    assert far_scaled.values.dtype == np.float32
+    close(far_scaled.values, near_scaled.values)
+
+    moved = copy.copy(forecaster)
+    moved.scaler_ = Scaler(forecaster.scaler_.shift + np.asarray([offset, 0]), forecaster.scaler_.spread, "standard")
+    moved._forget()
+    moved.save(tmp_path / "model")
+    expected = sorted_answer(forecaster.predict(frame, at=AT))
+    heat = expected["variable"] == "heat"
+    for model in (moved, load(tmp_path / "model")):
+        answer = sorted_answer(model.predict(far, at=AT))
+        close(answer["mean"] - offset * heat, expected["mean"])
+    (_, series) = next(iter(far.groupby("machine")))
+    for row in series.itertuples():
+        moved.update(row.machine, row.hour, {"heat": row.heat, "flow": row.flow})
+    answer = sorted_answer(moved.predict(at=AT))
+    told = answer["variable"] == "heat"
+    close(answer["mean"] - offset * told, expected[expected["machine"] == row.machine]["mean"])

@@ -134,7 +134,7 @@ def change_the_head(folder):
         (change_the_head, "model.json was changed since it was saved"),
         (lambda f: (f / HEAD).write_text("[]"), "model.json is damaged"),
         (lambda f: (f / HEAD).write_bytes(b"\xff\xfe"), "model.json is damaged"),
-        (lambda f: rewrite(f, format=2), "has format 2; this version reads 1. Update acenode or train again"),
+        (lambda f: rewrite(f, format=3), "has format 3; this version reads 2. Update acenode or train again"),
         (lambda f: rewrite(f, estimator="Oracle"), "does not fit together .*Oracle"),
         (lambda f: rewrite(f, columns={"id": "machine"}), "does not fit together"),
     ],
@@ -189,7 +189,7 @@ def test_an_old_model_is_replaced(forecaster, classifier, folder):
 def test_an_empty_folder_and_new_ones_above_are_fine(forecaster, tmp_path):
     (tmp_path / "empty").mkdir()
     assert forecaster.save(tmp_path / "empty") == tmp_path / "empty"
-    assert read_head(forecaster.save(tmp_path / "a" / "b" / "model"))["format"] == 1
+    assert read_head(forecaster.save(tmp_path / "a" / "b" / "model"))["format"] == 2
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of another kind")

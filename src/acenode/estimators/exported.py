@@ -37,7 +37,8 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     )
     labels = estimator.task == "classify"
     asked = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
-    scaler, model = estimator.scaler_, _roomy(estimator, rows, 1 if labels else queries)
+    scaler = jax.tree.map(lambda x: np.asarray(x, np.float32), estimator.scaler_)
+    model = _roomy(estimator, rows, 1 if labels else queries)
 
     def series(times, values, length):
         observed = ~jnp.isnan(values)

@@ -196,7 +196,7 @@ class Forecaster(base.Estimator):
             known = ", ".join(self.columns_.values)
             raise ValueError(f"update: there is no variable {unknown[0]!r}; the model knows {known}.")
         now = float(self._moments([time], "update(time=...)")[0])
-        x = np.asarray([[_value(values.get(name), name) for name in self.columns_.values]], np.float32)
+        x = np.asarray([[_value(values.get(name), name) for name in self.columns_.values]])
         known = self.memory_.get(id)
         if known is not None and now <= known.last:
             raise ValueError(

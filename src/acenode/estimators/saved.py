@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 ARRAYS, HEAD = "model.safetensors", "model.json"
 _OURS = (ARRAYS, HEAD, "report")  # what a folder of a model may hold
 
@@ -67,7 +67,7 @@ def _write(estimator: Any, part: Path) -> None:
     from ..train import checkpoint
     from .registry import Entry, name_of
 
-    checkpoint.save_arrays(part / ARRAYS, (estimator.model_, estimator.scaler_), {})
+    checkpoint.save_arrays(part / ARRAYS, estimator.model_, {})
     parameters = estimator.get_params()
     if isinstance(parameters["model"], Entry):
         parameters["model"] = name_of(parameters["model"])
@@ -79,7 +79,7 @@ def _write(estimator: Any, part: Path) -> None:
         "summary": asdict(estimator.summary_),
         "columns": estimator.columns_._asdict(),
         "clock": asdict(estimator.clock_),
-        "scaler": estimator.scaler_.kind,
+        "scaler": {name: getattr(estimator.scaler_, name) for name in ("shift", "spread", "kind")},
         "classes": getattr(estimator, "classes_", None),
         "history": {name: np.asarray(v, float).tolist() for name, v in estimator.history_.items()},
         "versions": versions(),
@@ -173,13 +173,11 @@ def load(folder: str | Path, model: Any = None) -> Any:
         if head["classes"] is not None:
             estimator.classes_ = head["classes"]
         estimator.history_ = {name: np.asarray(v) for name, v in head["history"].items()}
-        zeros = np.zeros(len(estimator.columns_.values), np.float32)
         made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
         like = jax.tree.map(lambda x: _empty(x, head["precision"]), made)
-        loaded, scaler = load_arrays(
-            Path(folder) / ARRAYS, (eqx.nn.inference_mode(like), Scaler(zeros, zeros, head["scaler"]))
-        )
-        estimator.scaler_ = jax.tree.map(np.asarray, scaler)  # on the host, as it was fitted
+        loaded = load_arrays(Path(folder) / ARRAYS, eqx.nn.inference_mode(like))
+        scaler = head["scaler"]
+        estimator.scaler_ = Scaler(np.asarray(scaler["shift"]), np.asarray(scaler["spread"]), scaler["kind"])
         # Saved in double precision and loaded in single, or the other way round.
         estimator.model_ = at_rest(jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded))
     except (KeyError, TypeError, CheckpointMismatch) as error:

@@ -51,7 +51,7 @@ class Table(NamedTuple):
     ids: np.ndarray
     codes: np.ndarray
     times: np.ndarray  # float64
-    values: np.ndarray  # float32, NaN where blank
+    values: np.ndarray  # float64, NaN where blank
     labels: np.ndarray | None
     kind: Kind
     zone: str | None
@@ -84,7 +84,7 @@ class Table(NamedTuple):
         return shown_time(time, self.kind, self.zone)
 
     def panel(self, clock: Clock) -> Panel:
-        """The series on the clock of a model, padded to the longest."""
+        """The series on the clock of a model, padded to the longest; values in double precision, to be scaled in."""
         relative = (self.times - self.first[self.codes]) / clock.unit
         single = relative.astype(np.float32)
         lost = (np.diff(self.codes) == 0) & (np.diff(single) <= 0)
@@ -163,10 +163,10 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
     if not in_order:
         codes, times = codes[order], times[order]
     _check_times(times, codes, order, ids, columns, what)
-    values = np.empty((len(codes), len(columns.values)), np.float32)
+    values = np.empty((len(codes), len(columns.values)))
     for k, column in enumerate(columns.values):
-        single = _numbers(table.get_column(column), what)
-        values[:, k] = single if in_order else single[order]
+        given = _numbers(table.get_column(column), what)
+        values[:, k] = given if in_order else given[order]
     empty = np.ones(len(ids), bool)
     empty[codes[~np.isnan(values).all(axis=1)]] = False
     if empty.any():
@@ -305,9 +305,9 @@ def _check_times(times, codes, order, ids, columns: Columns, what: str) -> None:
 
 
 def _numbers(given: nw.Series, what: str) -> np.ndarray:
-    """A column of values in single precision, NaN where blank."""
+    """A column of values, NaN where blank."""
     if given.null_count() == len(given):
-        return np.full(len(given), np.nan, np.float32)
+        return np.full(len(given), np.nan)
     if given.dtype.is_numeric() or given.dtype == nw.Boolean:
         values = given.cast(nw.Float64).to_numpy()
     else:  # pandas keeps true and false with blanks, for one, as objects
@@ -324,14 +324,13 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
             )
         values = np.asarray([np.nan if b else float(item) for item, b in zip(items, blank, strict=True)])
     with np.errstate(over="ignore"):
-        single = values.astype(np.float32)
-    bad = np.isinf(single)
+        bad = np.isinf(values.astype(np.float32))
     if bad.any():
         raise ValueError(
             f"{what}: column {given.name!r} is {values[int(np.argmax(bad))]} in row {_row(bad)}; expected a finite "
             "number or a blank."
         )
-    return single
+    return values
 
 
 def _reads_as_number(item: Any) -> bool:

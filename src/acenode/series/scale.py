@@ -22,6 +22,9 @@ class Scaler(eqx.Module):
     | none | 0 | 1 |
 
     A spread of zero becomes 1, so a constant variable scales to 0; a variable never observed keeps its values.
+
+    It has the precision of what it was fitted on; scaled values on the host are in single precision. So a meter that
+    reads 123,456,789 and counts by ones loses nothing, if its readings come in double precision.
     """
 
     shift: Float[Array | np.ndarray, " variables"]
@@ -46,14 +49,18 @@ class Scaler(eqx.Module):
         shift, spread = _shift_and_spread(values, chosen, kind)
         # A spread below the smallest normal number counts as zero on an accelerator, and dividing by it would too.
         spread = np.where(np.abs(spread) < np.finfo(np.float32).tiny, 1.0, spread)
-        return cls(shift.astype(np.float32), spread.astype(np.float32), kind)
+        precision = np.float64 if series.values.dtype == np.float64 else np.float32
+        return cls(shift.astype(precision), spread.astype(precision), kind)
 
     def scale(self, series: Series) -> Series:
         """The series with scaled values; what is not observed stays 0."""
         self._check("scale", series.values)
         values = (series.values - self.shift) / self.spread
-        where = jnp.where if isinstance(values, jax.Array) else np.where  # data on the host stays there
-        return Series(series.times, where(series.observed, values, 0), series.observed, series.length)
+        if isinstance(values, jax.Array):
+            values = jnp.where(series.observed, values, 0)
+        else:  # data on the host stays there
+            values = np.where(series.observed, values, 0).astype(np.float32)
+        return Series(series.times, values, series.observed, series.length)
 
     def unscale(
         self, values: Float[Array | np.ndarray, "*batch variables"]
