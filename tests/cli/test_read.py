@@ -6,7 +6,6 @@ import gzip
 import math
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -65,9 +64,25 @@ def test_usual_columns_have_their_types(tmp_path):
     ]
 
 
-def test_values_are_in_single_precision_where_others_are_exact(tmp_path):
-    table = read_table(written(tmp_path, "hour,x", "0.1,0.1"), exact={"hour"})
-    assert table.schema.types == [pa.float64(), pa.float32()]
+def test_values_keep_their_digits(tmp_path):
+    assert column(tmp_path, "1234567890.25", "1234567891.5") == [1234567890.25, 1234567891.5]
+
+
+def test_ids_are_whole_numbers_or_text(tmp_path):
+    path = written(tmp_path, "id,x", "3.1,1.5", "3.10,2.5", "12E4,1", "12345678901234567890, 2", " p1 ,3")
+    table = read_table(path, id="id")
+    assert table["id"].to_pylist() == ["3.1", "3.10", "12E4", "12345678901234567890", "p1"]
+    assert table["x"].to_pylist() == [1.5, 2.5, 1.0, 2.0, 3.0]
+    assert read_table(written(tmp_path, "id,x", "2024-01-31,1"), id="id")["id"].to_pylist() == ["2024-01-31"]
+    assert read_table(written(tmp_path, "id,x", " 7,1", "8 ,1"), id="id")["id"].to_pylist() == [7, 8]
+
+
+def test_labels_are_trimmed_and_text_where_they_have_to_be(tmp_path):
+    path = written(tmp_path, "id,state", "1,no ", "2, no", "3,yes")
+    assert read_table(path, label="state")["state"].to_pylist() == ["no", "no", "yes"]
+    path = written(tmp_path, "id,state", "1,1", "2,2")
+    assert read_table(path, label="state")["state"].to_pylist() == [1, 2]
+    assert read_table(path, label="state", text={"state"})["state"].to_pylist() == ["1", "2"]
 
 
 def test_leading_zeros_stay(tmp_path):

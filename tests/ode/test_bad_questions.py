@@ -54,6 +54,11 @@ every_ode = pytest.mark.parametrize("ode", ODES, ids=lambda ode: type(ode).__nam
         (H0, jnp.array([0.0, jnp.inf]), "times holds values that are not finite"),
         (H0, jnp.array([0.0, 2.0, 1.0]), "the times of sample 0 are not sorted: [0. 2. 1.]."),
         (H0, jnp.array([[0.0, 1.0], [0.5, 0.25]]), "the times of sample 1 are not sorted: [0.5  0.25]."),
+        (
+            H0.astype(jnp.float32),
+            jnp.array([1.7e9, 1.7e9 + 1]),
+            "the times 0 and 1 of sample 0 are both 1.7e+09 in float32. Count time from the first of them.",
+        ),
         (H0.at[1, 2].set(jnp.nan), TIMES, "h0 holds values that are not finite"),
         (H0.at[1, 2].set(jnp.inf), TIMES, "h0 holds values that are not finite"),
     ],
@@ -147,6 +152,10 @@ def evolving(evolution="evolved", g=decay, initial=None, solver=None, attention=
             "with a fixed step, e.g. Solver('rk4', step=0.05).",
         ),
         ({"evolution": "shared", "solver": Solver("tsit5")}, "CoEvolvingODE(evolution='shared') couples the samples"),
+        (
+            {"evolution": "shared", "solver": Solver("rk4", step=0.1, gradient="backsolve")},
+            "CoEvolvingODE(evolution='shared') couples the samples of a batch, which cannot be solved backwards",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

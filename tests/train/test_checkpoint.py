@@ -14,6 +14,7 @@ from toy_task import Place, Walk, place, same, split
 
 from acenode.train import CheckpointMismatch, Member, Recipe, fit
 from acenode.train.checkpoint import load_arrays, load_head, save_arrays, write_atomically
+from acenode.train.fit import _fingerprint
 
 TREE = {"a": jnp.arange(3.0), "b": [jnp.asarray(7, jnp.int32), "a word", None], "c": jnp.asarray([[True], [False]])}
 
@@ -224,3 +225,20 @@ def test_what_is_not_trained_belongs_to_a_run_too(tmp_path):
     for other in (of(rate=0.5), of(bend=jax.nn.relu), of(weight=2.0)):
         with pytest.raises(CheckpointMismatch, match="another run"):
             run(tmp_path / "run", **other)
+
+
+class Plain(Walk):
+    """A task without a description of its own."""
+
+    __repr__ = object.__repr__
+
+
+def test_a_task_and_an_optimiser_are_known_by_what_they_do():
+    def told(task=None, optimiser="adam"):
+        state, data = (jnp.zeros(1),), {"x": np.zeros(2)}
+        return _fingerprint(task or Plain(1.0), Recipe(optimiser=optimiser), [Member()], state, None, data, [])
+
+    assert told(Plain(1.0)) == told(Plain(1.0)) != told(Plain(0.0))
+    assert told(optimiser=optax.sgd(1.0)) == told(optimiser=optax.sgd(1.0)) != told(optimiser=optax.sgd(100.0))
+    labels = optax.multi_transform({"a": optax.sgd(1.0)}, {"w": "a"})  # for parameters of that name alone
+    assert told(optimiser=labels) == told(optimiser=labels)

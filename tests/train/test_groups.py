@@ -137,3 +137,10 @@ def test_norm_of_nothing_and_of_zeros_is_zero_with_a_finite_slope(kind):
     assert norm([], kind) == 0
     value, slope = jax.value_and_grad(lambda x: norm(x, kind))(jnp.zeros(3))
     assert value == 0 and np.isfinite(slope).all() and not leaves(slope)[0].any()
+
+
+def test_a_class_that_names_no_keys_is_gone_through():
+    partial = jax.tree_util.Partial(lambda w, t, h: w * h, jnp.ones(2))
+    model = eqx.tree_at(lambda m: m.f, ode(1.0), partial)
+    assert jax.tree.leaves(groups([model, None]))[0] == "main"
+    assert parameter_count(model) == 6

@@ -60,7 +60,7 @@ def train(
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
     _checked(lambda: check_target(out))
     _check_writable(place)
-    frame = _checked(lambda: _read(data, exact={id, time, label or ""}))
+    frame = _checked(lambda: _read(data, id=id, label=label))
     estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     if not math.isfinite(estimator.summary_.validation):
         checkpoint.unlink(missing_ok=True)
@@ -94,12 +94,14 @@ def predict(
     """Forecasts, probabilities or filled blanks for the series of a table."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         fail(f"--out {out}: an answer is written as .csv or .parquet.")
-    estimator, frame = _load(folder), _checked(lambda: _read(data))
+    estimator = _load(folder)
+    id = estimator.columns_.id
+    frame = _checked(lambda: _read(data, id=id))
     _check_writable(out)
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        asked = _checked(lambda: _read(at_file, like=frame)) if at_file else _times(at or [], estimator)
+        asked = _checked(lambda: _read(at_file, id=id, like=frame)) if at_file else _times(at or [], estimator)
         answer = _checked(lambda: estimator.predict(frame, at=asked))
     elif estimator.task == "classify":
         answer = _checked(lambda: estimator.predict_proba(frame))
@@ -115,7 +117,9 @@ def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
     """How good a model is on a table that it has not seen."""
     estimator = _load(folder)
     roles = estimator.columns_
-    frame = _checked(lambda: _read(data, exact={roles.id, roles.time, roles.label or ""}))
+    # Of classes named by text some may look like numbers, and be alone in this table.
+    worded = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
+    frame = _checked(lambda: _read(data, id=roles.id, label=roles.label, text=worded))
     metrics = _checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps(metrics))
@@ -215,10 +219,10 @@ def _checked(call: Any) -> Any:
     return answer
 
 
-def _read(path: Path, exact: set[str] | None = None, like: Any = None) -> Any:
+def _read(path: Path, **told: Any) -> Any:
     from .read import read_table
 
-    return read_table(path, exact, like=like)
+    return read_table(path, **told)
 
 
 def _load(folder: Path) -> Any:

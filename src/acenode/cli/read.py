@@ -16,7 +16,9 @@ class UnreadableFile(ValueError):
     """The file is not there or not a table; the message says which and what to do."""
 
 
-def read_table(path: Path, exact: Collection[str] | None = None, like: Any = None) -> Any:
+def read_table(
+    path: Path, id: str | None = None, label: str | None = None, text: Collection[str] = (), like: Any = None
+) -> Any:
     """A pyarrow table from a `.csv` (also `.csv.gz`) or `.parquet` file.
 
     A column of a CSV has the narrowest type that holds all its rows, so the file is read twice. Blank cells and words
@@ -26,8 +28,10 @@ def read_table(path: Path, exact: Collection[str] | None = None, like: Any = Non
     **Arguments:**
 
     - `path`: the file.
-    - `exact`: if given, the other columns of a CSV that hold numbers are kept in single precision, as models see them,
-        which takes half the memory.
+    - `id`: the column of a CSV that names the series: whole numbers or text, as 3.1 and 3.10 are not the same. Spaces
+        around its texts, and those of `label`, do not count.
+    - `label`: the column of labels.
+    - `text`: columns that are text, whatever they hold.
     - `like`: a table read before; what is text there is text here, so that ids can be compared.
     """
     try:
@@ -47,7 +51,7 @@ def read_table(path: Path, exact: Collection[str] | None = None, like: Any = Non
         if name.endswith(".parquet"):
             return parquet.read_table(path)
         _check_start(path)
-        return _read_csv(path, exact, like)
+        return _read_csv(path, id, label, text, like)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OSError, UnicodeDecodeError) as error:
         fault = str(error).splitlines()[0]
         if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in fault:
@@ -72,29 +76,30 @@ def _check_start(path: Path) -> None:
         raise UnreadableFile(f"{path}: the file is compressed; rename it to end with .csv.gz.")
 
 
-def _read_csv(path: Path, exact: Collection[str] | None, like: Any) -> Any:
+def _read_csv(path: Path, id: str | None, label: str | None, text: Collection[str], like: Any) -> Any:
     """A first pass finds the types, a second one converts: the text of all rows may not fit into memory."""
     import pyarrow as pa
 
     names = _names(path)
-    columns = [_Column() for _ in names]
-    for block in _text_blocks(path, names):
-        for column, text in zip(columns, block.columns, strict=True):
-            column.see(text)
+    as_text = set(text)
     if like is not None:
         words = (pa.types.is_dictionary, pa.types.is_string, pa.types.is_large_string)
-        as_text = {each.name for each in like.schema if any(holds(each.type) for holds in words)}
-        for name, column in zip(names, columns, strict=True):
-            if name in as_text:
-                column.kinds = column.kinds[-1:]
+        as_text |= {each.name for each in like.schema if any(holds(each.type) for holds in words)}
+    columns = [_Column(_kinds()[-1:]) if name in as_text else _Column() for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if name == id:
+            column.kinds = [kind for kind in column.kinds if kind in (pa.int64(), pa.string())]
+    for block in _text_blocks(path, names):
+        for column, cells in zip(columns, block.columns, strict=True):
+            column.see(cells)
     kinds = [column.kind for column in columns]
 
-    def packed(name: str, text: Any, kind: Any) -> Any:
-        if kind == pa.string():
-            return text.dictionary_encode()  # each text once: an id stands in all rows of its series
-        made = _compute().ascii_trim_whitespace(text).cast(kind)
-        single = exact is not None and name not in exact and kind == pa.float64()
-        return made.cast(pa.float32()) if single else made
+    def packed(name: str, cells: Any, kind: Any) -> Any:
+        if kind == pa.string() and name not in (id, label):
+            return cells.dictionary_encode()
+        trimmed = _compute().ascii_trim_whitespace(cells)
+        # Each text once: an id stands in all rows of its series.
+        return trimmed.dictionary_encode() if kind == pa.string() else trimmed.cast(kind)
 
     blocks = [
         pa.RecordBatch.from_arrays([packed(*each) for each in zip(names, block.columns, kinds, strict=True)], names)

@@ -1,6 +1,7 @@
 """`Trace`: what every time-series model answers."""
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..ode import Stats
@@ -21,3 +22,11 @@ class Trace(eqx.Module):
     h0: Array | None  # first states of the ODE, for batch statistics
     times: Array | None
     keep: Float[Array, "batch width"] | None = None  # mask of dropout with which the model's own emission is asked
+
+    @property
+    def judged(self) -> "Trace":
+        """The same, with NaN where the solve failed: the zeros that training leaves out are no answer to be scored."""
+        failed = self.stats.failed.reshape(self.states.shape[:2])
+        given = (self.states, self.summary)
+        lost = (jnp.where(failed.reshape(*failed.shape, *(1,) * (x.ndim - 2)), jnp.nan, x) for x in given)
+        return eqx.tree_at(lambda t: (t.states, t.summary), self, tuple(lost))

@@ -87,6 +87,11 @@ class CoEvolvingODE(eqx.Module):
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, so all must step together: "
                 "give a solver with a fixed step, e.g. Solver('rk4', step=0.05)."
             )
+        if evolution in ("fixed", "shared") and solver.gradient == "backsolve":
+            raise ValueError(
+                f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, which cannot be solved "
+                "backwards: give a solver with gradient='checkpointed' or 'direct'."
+            )
         self.f, self.g, self.attention, self.initial, self.solver = f, g, attention, initial, solver
         self.evolution = evolution
         self.renew = renew

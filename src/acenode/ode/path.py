@@ -41,7 +41,7 @@ def check_question(name: str, h0: Array, times: Array) -> Float[Array, "batch ti
         raise ValueError(f"{name}: h0 has shape {h0.shape}: the batch is empty.")
     if not jnp.issubdtype(h0.dtype, jnp.floating):
         raise ValueError(f"{name}: h0 has dtype {h0.dtype}; expected floating point numbers.")
-    times = jnp.asarray(times, h0.dtype)
+    given, times = times, jnp.asarray(times, h0.dtype)
     if times.ndim == 1:
         times = jnp.broadcast_to(times, (h0.shape[0], times.shape[0]))
     if times.ndim != 2 or times.shape[0] != h0.shape[0] or times.shape[1] == 0:
@@ -56,6 +56,13 @@ def check_question(name: str, h0: Array, times: Array) -> Float[Array, "batch ti
         if (np.diff(known, axis=1) < 0).any():
             row = int(np.argwhere(np.diff(known, axis=1) < 0)[0, 0])
             raise ValueError(f"{name}: the times of sample {row} are not sorted: {known[row]}.")
+        lost = (np.diff(known, axis=1) == 0) & (np.diff(np.asarray(given)) > 0)
+        if lost.any():
+            row, k = np.argwhere(lost)[0]
+            raise ValueError(
+                f"{name}: the times {k} and {k + 1} of sample {row} are both {known[row, k]:g} in {known.dtype}. Count "
+                "time from the first of them."
+            )
     if not isinstance(h0, jax.core.Tracer) and not np.isfinite(np.asarray(h0)).all():
         raise ValueError(f"{name}: h0 holds values that are not finite.")
     return times

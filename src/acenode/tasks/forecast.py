@@ -49,7 +49,7 @@ class Forecast:
     def outputs(self, model: Headed, batch: Question, key):
         """Mean and log variance at the asked times; several samples of a model become one Gaussian."""
         trace = model.model(batch.known, batch.times, key)
-        return mixture(*predictions(model, trace))
+        return mixture(*predictions(model, trace.judged))
 
     def metrics(self, outputs, batch: Question, weight: Float[Array, " samples"]) -> dict[str, Array]:
         mean, log_variance = outputs

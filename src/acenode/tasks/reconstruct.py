@@ -61,7 +61,7 @@ class Reconstruct:
 
     def outputs(self, model: Headed, batch: Question, key) -> tuple[Array, Array]:
         """Mean and variance of the decoded values over the samples of the model."""
-        values = decoded(model.head, model.model(batch.known, batch.times, key))
+        values = decoded(model.head, model.model(batch.known, batch.times, key).judged)
         return values.mean(axis=0), values.var(axis=0)
 
     def metrics(self, outputs, batch: Question, weight: Float[Array, " samples"]) -> dict[str, Array]:

@@ -110,7 +110,10 @@ def _measure(recipe: Recipe, task: Task, model, rows: Rows, data, key):
     sample = rows.train[: recipe.reference]
     first = task.first_states(model, take_rows(data, sample), key)
     if first is None:
-        return model
+        raise ValueError(
+            "fit(task=...): the attention of this model begins as a statistic of training states, and first_states "
+            "gave none. A model has to give h0 and times in its Trace."
+        )
     h0, times = first
     return remember(model, lax.stop_gradient(h0), times)
 

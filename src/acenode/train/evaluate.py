@@ -30,7 +30,8 @@ def _take(arrays: PyTree, member) -> PyTree:
 def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: int = 256, seed: int = 0) -> dict:
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
-    One member after the other: what one scores does not hang on the others.
+    One member after the other: what one scores does not hang on the others. Metrics are NaN where a solve failed or
+    gave no number. For one model alone give `jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)`.
     """
     count = next(x.shape[0] for x in jax.tree.leaves(models) if eqx.is_array(x))
     shared = len(indices) == 0 or np.ndim(indices[0]) == 0
@@ -78,7 +79,7 @@ def _metrics_alone(own, static, task, eval_batch, data):
 
 
 def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNGKeyArray) -> dict[str, Array]:
-    """Metrics on some rows of the data, a part of them at a time."""
+    """Metrics on some rows of the data, a part of them at a time; NaN if one of them has no answer."""
     size = min(eval_batch, rows.shape[0])
     parts = -(-rows.shape[0] // size)
     fill = parts * size - rows.shape[0]
@@ -89,7 +90,15 @@ def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNG
 
     outputs = lax.map(part, all_rows.reshape(parts, size))
     outputs = jax.tree.map(lambda x: x.reshape(parts * size, *x.shape[2:])[: rows.shape[0]], outputs)
-    return task.metrics(outputs, take_rows(data, rows), weight)
+    metrics = task.metrics(outputs, take_rows(data, rows), weight)
+    return {name: jnp.where(_unanswered(outputs, weight), jnp.nan, value) for name, value in metrics.items()}
+
+
+def _unanswered(outputs: PyTree, weight) -> Array:
+    """Whether a sample that counts has a NaN among its outputs, of which a ranking, say, would make a number."""
+    floating = [x for x in jax.tree.leaves(outputs) if jnp.issubdtype(x.dtype, jnp.floating)]
+    lost = [jnp.isnan(x).reshape(x.shape[0], -1).any(axis=1) & (weight > 0) for x in floating]
+    return jnp.any(jnp.asarray([x.any() for x in lost]))
 
 
 def take_rows(data: PyTree, rows) -> PyTree:

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, PyTree
 from safetensors import safe_open
 
@@ -213,9 +214,14 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
         probed = jax.vmap(recipe.schedule)(jnp.arange(0, 100_000, 50))
         with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
             digest.update(np.asarray(probed, np.float32).round(5).tobytes())
+    if named != recipe.optimiser:
+        digest.update(_probed(recipe.transformation()))
     # Neither have the functions that a task or a model may hold; an address would be another in every process.
     settings = [repr(leaf) for leaf in jax.tree.leaves(static)]
-    for words in (repr(task), str(jax.tree.structure(tuple(state))), *settings):
+    described = (
+        f"{type(task)} {getattr(task, '__dict__', {})}" if type(task).__repr__ is object.__repr__ else repr(task)
+    )
+    for words in (described, str(jax.tree.structure(tuple(state))), *settings):
         digest.update(re.sub(" at 0x[0-9a-f]+", "", words).encode())
     measured = eqx.filter(task, eqx.is_array)
     for leaf in jax.tree.leaves((data, [(np.asarray(f.train), np.asarray(f.validation)) for f in folds], measured)):
@@ -226,6 +232,19 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     return digest.hexdigest()
 
 
+def _probed(transformation: optax.GradientTransformation) -> bytes:
+    """What an optimiser makes of a gradient, twice; nothing of one that takes the parameters of one model only."""
+    parameters, gradient = jnp.asarray([1.0, -2.0, 3.0]), jnp.asarray([0.5, 1.0, -4.0])
+    try:
+        state, moved = transformation.init(parameters), []
+        for _ in range(2):
+            update, state = transformation.update(gradient, state, parameters)
+            moved.append(np.asarray(update, np.float32).round(5))
+    except Exception:  # whatever it asks for
+        return b""
+    return np.stack(moved).tobytes()
+
+
 def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[str, ...]:
     """What a reader must be told at the end."""
     notes = []
@@ -233,7 +252,10 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
         skipped = int(history["skipped"][:, k].sum()) if "skipped" in history else 0
         failed = int(history["failed"][:, k].sum()) if "failed" in history else 0
         if best_epoch[k] < 0:
-            notes.append(f"member ({member}): no epoch had a finite validation score; its parameters are untrained.")
+            notes.append(
+                f"member ({member}): no epoch had a finite validation score, as one failed solve is enough for; its "
+                "parameters are untrained."
+            )
         if skipped:
             notes.append(
                 f"member ({member}): {skipped} updates were skipped because the loss or its gradient was not "

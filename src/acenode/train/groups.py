@@ -44,6 +44,8 @@ def groups(model: PyTree) -> PyTree:
 def _child(node, key):
     if isinstance(key, jax.tree_util.GetAttrKey):
         return getattr(node, key.name)
+    if isinstance(key, jax.tree_util.FlattenedIndexKey):  # of a class that names no keys
+        return jax.tree.leaves(node, is_leaf=lambda n: n is not node)[key.key]
     return node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
 
 
