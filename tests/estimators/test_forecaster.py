@@ -45,6 +45,24 @@ def test_clone_is_equal_and_not_fitted(forecaster):
     assert not [name for name in vars(other) if name.endswith("_")]
 
 
+def test_scikit_learn_scores_it_by_groups(frame):
+    pytest.importorskip("sklearn")
+    from sklearn.model_selection import GroupKFold, cross_val_score
+    from sklearn.utils.validation import check_is_fitted
+
+    few = frame[frame["machine"] < "m12"]
+    model = Forecaster(id="machine", time="hour", hidden=4, epochs=1, model="gru-simple")
+    scores = cross_val_score(model, few, groups=few["machine"], cv=GroupKFold(2))
+    assert np.isfinite(scores).all() and len(scores) == 2
+    with pytest.raises(Exception, match="not fitted"):
+        check_is_fitted(model)
+
+
+def test_a_target_beside_the_frame_is_refused(frame):
+    with pytest.raises(ValueError, match="y is given; what is learned is in the frame"):
+        Forecaster(id="machine", time="hour").fit(frame, frame["heat"])
+
+
 def test_set_params_gives_itself_and_refuses_unknown_names():
     forecaster = Forecaster()
     assert forecaster.set_params(hidden=4, horizon=0.5) is forecaster

@@ -399,3 +399,28 @@ def test_ids_of_a_part_of_a_larger_table_are_those_in_it():
     read_back = read(part, Columns("id", "time", ("x",)))
     assert list(read_back.ids) == ["b", "c"]
     assert list(np.diff(read_back.starts)) == [2, 1]
+
+
+# --- times that are none, or other than they look ---------------------------------------------------------------------
+
+
+def test_the_one_text_that_is_no_time_is_shown():
+    hours = ["0.11", "1.5", "12:30 h", "2"]
+    refused(lambda: read(small(hour=hours), COLUMNS), "such as '12:30 h' in row 3; expected numbers or dates")
+    days = ["2024-02-28", "2024-02-30", "2024-02-28", "2024-03-01"]
+    refused(lambda: read(small(hour=days), COLUMNS), "such as '2024-02-30' in row 2")
+    refused(lambda: read(small(hour=list("abcd")), COLUMNS), "such as 'a' in row 1")
+
+
+@pytest.mark.parametrize("below", [1, 10_000, 1_000_000])
+def test_days_written_as_one_number_are_not_taken_for_a_count(below):
+    days = np.asarray([20231231, 20240101, 20231230, 20240229]) * below
+    refused(lambda: read(small(hour=days), COLUMNS), f"such as {days[0]}, look like dates")
+    days[1] = 20231232 * below  # no such day
+    assert read(small(hour=days), COLUMNS).kind == "number"
+    within = 20240101 * below + np.asarray([0, 1, 0, 1]) * (below > 1) + np.asarray([0, 1, 0, 1]) * 99 * (below == 1)
+    assert read(small(hour=within), COLUMNS).kind == "number"  # hours of one day, or 20240200, which is none
+
+
+def test_a_long_table_is_told_of_the_pivot():
+    refused(lambda: read(small(hour=[0.0, 0.0, 0.0, 2.0]), COLUMNS), "in rows 1 and 2; merge", "(a pivot)")

@@ -105,6 +105,20 @@ class Estimator:
         chosen = ", ".join(f"{n}={v!r}" for n, v in asdict(self.settings_).items())
         return f"{type(self).__name__}({given})  # fitted: {chosen}"
 
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        labels = self.task == "classify"
+        return Tags(
+            estimator_type="classifier" if labels else None,
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags() if labels else None,
+            input_tags=InputTags(allow_nan=True, categorical=True, string=True),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.fitted
+
     @property
     def fitted(self) -> bool:
         return hasattr(self, "model_")
@@ -157,6 +171,12 @@ class Estimator:
         one, two = jax.random.split(key)
         head = None if kind.state is None else GaussianHead(kind.state(given), given.variables, key=two)
         return Headed(kind.build(given, one), head)
+
+
+def no_target(y: Any) -> None:
+    """All that is learned is in the frame."""
+    if y is not None:
+        raise ValueError("fit: y is given; what is learned is in the frame itself, labels in a column named by label.")
 
 
 def _parameters(kind: type) -> list[str]:

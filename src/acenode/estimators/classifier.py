@@ -53,9 +53,10 @@ class Classifier(base.Estimator):
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
     def fit(
-        self, frame: Any, y: None = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
+        self, frame: Any, y: Any = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
     ) -> "Classifier":
         """Train on a frame with one row for each id and time, and the label in every row."""
+        base.no_target(y)
         kind = entry(self.model)
         table = base.read_training(frame, self.id, self.time, self.values, self.label)
         assert table.labels is not None

@@ -63,9 +63,10 @@ class Forecaster(base.Estimator):
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
     def fit(
-        self, frame: Any, y: None = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
+        self, frame: Any, y: Any = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
     ) -> "Forecaster":
         """Train on a frame with one row for each id and time; blanks are missing values."""
+        base.no_target(y)
         if not 0 < self.horizon < 1:
             raise ValueError(f"Forecaster(horizon={self.horizon}): expected a part between 0 and 1.")
         for q in self.quantiles:

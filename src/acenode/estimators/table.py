@@ -1,7 +1,7 @@
 """A user's frame as series: columns found and checked, times of any kind on one clock."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from numbers import Real
@@ -276,15 +276,50 @@ def times_of(given: nw.Series, what: str) -> tuple[np.ndarray, Kind, str | None]
     if isinstance(given.dtype, nw.Duration):
         return given.dt.total_microseconds().to_numpy() / _MICRO, "number", None
     if not given.dtype.is_numeric():
+        row = _first_not_a_time(given)
         raise ValueError(
-            f"{what}: the time column {given.name!r} holds {given.dtype}, such as {given[0]!r}; expected numbers or "
-            "dates. Parse it as dates first; write a number without leading zeros, as 7 and not 07."
+            f"{what}: the time column {given.name!r} holds {given.dtype}, such as {given[row]!r} in row {row + 1}; "
+            "expected numbers or dates. Parse it as dates first; write a number without leading zeros, as 7 and not 07."
+        )
+    if given.dtype.is_integer() and _dates_without_dashes(given.to_numpy()):
+        raise ValueError(
+            f"{what}: the numbers of the time column {given.name!r}, such as {given[0]}, look like dates, and from the "
+            "last of a month to the next they would count as a leap. Write them as dates, 2024-01-31; or as a count, "
+            "say of days."
         )
     times = given.cast(nw.Float64).to_numpy()
     bad = ~np.isfinite(times)
     if bad.any():
         raise ValueError(f"{what}: {given.name!r} is not a finite number in row {_row(bad)}; correct or drop the row.")
     return times, "number", None
+
+
+def _first_not_a_time(given: nw.Series) -> int:
+    """The row of the first text that is no time where others are; else the first row."""
+    texts = [str(item) for item in given.to_list()]
+    for reads in (float, datetime.fromisoformat):
+        fits = np.asarray([_reads(text, reads) for text in texts])
+        if 2 * fits.sum() > len(fits) and not fits.all():
+            return int(np.argmin(fits))
+    return 0
+
+
+def _reads(text: str, how: Callable[[str], Any]) -> bool:
+    try:
+        how(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _dates_without_dashes(numbers: np.ndarray) -> bool:
+    """Whether all are days written as 20240131, or minutes or seconds of them, and not all of one day."""
+    for digits in (8, 12, 14):
+        below = 10 ** (digits - 8)
+        if (numbers >= 1900_01_01 * below).all() and (numbers < 2101_01_01 * below).all():
+            days = np.unique(numbers // below)
+            return len(days) > 1 and all(_reads(str(day), datetime.fromisoformat) for day in days[:1000])
+    return False
 
 
 def _check_times(times, codes, order, ids, columns: Columns, what: str) -> None:
@@ -297,7 +332,8 @@ def _check_times(times, codes, order, ids, columns: Columns, what: str) -> None:
     who = f"{columns.id} {shown(ids[codes[k]])}"
     if times[k + 1] == times[k]:
         raise ValueError(
-            f"{what}: {who} has the same {columns.time!r} in rows {before} and {row}; merge the two rows or drop one."
+            f"{what}: {who} has the same {columns.time!r} in rows {before} and {row}; merge the two rows or drop one. "
+            "If every row has the value of another variable, make a column of each variable first (a pivot)."
         )
     raise ValueError(
         f"{what}: {who} goes back in time from row {before} to row {row}; sort the rows of an id by {columns.time!r}."
