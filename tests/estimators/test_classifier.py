@@ -65,6 +65,10 @@ def test_score_is_the_part_that_is_right(classifier, frame):
     probability = classifier.predict_proba(frame)
     right = np.where(truth == "good", probability["p_good"], probability["p_worn"])
     assert metrics["cross_entropy"] == pytest.approx(-np.log(right).mean(), rel=1e-5)
+    assert metrics["commonest"] == 0.5
+    worn = truth == "worn"
+    above = probability["p_worn"].to_numpy()[worn][:, None] - probability["p_worn"].to_numpy()[~worn]
+    assert metrics["auc"] == pytest.approx(np.mean((above > 0) + 0.5 * (above == 0)))
 
 
 @pytest.mark.parametrize("classes", [[False, True], [0, 7]])

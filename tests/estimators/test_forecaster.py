@@ -11,7 +11,7 @@ import pytest
 from frames import KINDS, VALUES, dated, machines, of_kind, to_pandas
 from sklearn.base import clone
 
-from acenode.estimators import Forecaster, NotFittedError, load
+from acenode.estimators import Forecaster, NotFittedError, base, load
 from acenode.estimators.table import Clock, read
 from acenode.series import Scaler
 
@@ -440,3 +440,20 @@ def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
     answer = sorted_answer(moved.predict(at=AT))
     told = answer["variable"] == "heat"
     close(answer["mean"] - offset * told, expected[expected["machine"] == row.machine]["mean"])
+
+
+# --- values that are none ---------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_may_stand_for_a_missing_one_is_told(frame):
+    frame = frame.assign(heat=frame["heat"].mask(frame.index % 20 == 3, -999.0))
+    with pytest.warns(UserWarning, match=r"column 'heat' is -999 in \d rows, where half of its values lie between"):
+        base.read_training(frame, "machine", "hour", None, None)
+
+
+def test_values_in_another_unit_are_told(forecaster, frame):
+    with pytest.warns(UserWarning, match=r"'flow' is \d+\.?\d* in a row, \d+ standard deviations from its mean"):
+        forecaster.predict(frame.assign(flow=32 + 9 * frame["flow"]), at=AT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        forecaster.predict(frame, at=AT)

@@ -27,6 +27,8 @@ _UNITS = 10.0  # the typical series is so long in the model's time
 _STEP = 0.1  # of Euler's method, there
 _FAR = 1.25  # times the longest training series: beyond, answers are guesses
 _TOO_FAR = 50  # times it
+_STRANGE = 20  # standard deviations from the mean of training
+_OUTLYING = 100  # distances of the quartiles from the median
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -163,7 +165,20 @@ class Estimator:
             depth=4,
         )
         panel = table.panel(clock)
-        return Panel(self.scaler_.scale(panel.series), panel.ids, panel.variables)
+        series = self.scaler_.scale(panel.series)
+        self._warn_of_far_values(table, np.abs(np.asarray(series.values)).max(axis=(0, 1)), what)
+        return Panel(series, panel.ids, panel.variables)
+
+    def _warn_of_far_values(self, table: Table, reach: np.ndarray, what: str) -> None:
+        j = int(np.argmax(reach))
+        if reach[j] > _STRANGE:
+            values = table.values[:, j]
+            k = int(np.nanargmax(np.abs(values - self.scaler_.shift[j])))
+            warnings.warn(
+                f"{what}: {self.columns_.values[j]!r} is {values[k]:g} in a row, {reach[j]:.0f} standard deviations "
+                "from its mean in training. Is it in another unit, or does it stand for a missing value?",
+                stacklevel=4,
+            )
 
     def _gaussian(self, key) -> Headed:
         """A model whose answers are means and variances of the variables."""
@@ -198,12 +213,29 @@ def read_training(frame, id: str, time: str, values, label: str | None) -> Table
         present = table.values[seen[:, j], j]
         if (present == present[0]).all():
             raise ValueError(f"{what}: column {name!r} is {present[0]:g} in every row; leave it out.")
+        _warn_of_outliers(present, name, what)
     if len(table.ids) < 5:
         raise ValueError(
             f"{what}: there {'is one series' if len(table.ids) == 1 else f'are {len(table.ids)} series'}; training "
             f"needs at least 5, as some are set aside for validation. Cut a long series into parts with an {id!r} each."
         )
     return table
+
+
+def _warn_of_outliers(present: np.ndarray, name: str, what: str) -> None:
+    """A value like -999 that stands for a missing one would stretch the scale of all others."""
+    low, middle, high = np.quantile(present, (0.25, 0.5, 0.75))
+    far = np.abs(present - middle)
+    if far.max() <= _OUTLYING * (high - low) or high == low:
+        return
+    value = present[int(np.argmax(far))]
+    count = int((present == value).sum())
+    where = f"{count} rows" if count > 1 else "one row"
+    warnings.warn(
+        f"{what}: column {name!r} is {value:g} in {where}, where half of its values lie between {low:g} and {high:g}. "
+        "If it stands for a missing value, leave the cell blank.",
+        stacklevel=4,
+    )
 
 
 def choose_settings(

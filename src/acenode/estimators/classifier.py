@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 
@@ -13,6 +14,7 @@ from ..layers import mlp
 from ..series import Scaler
 from ..tasks import Headed
 from ..tasks.label_classes import Classified, LabelClasses
+from ..tasks.metrics import roc_auc
 from ..train import Progress
 from . import base, explain, pictures
 from .registry import Entry, entry
@@ -110,7 +112,9 @@ class Classifier(base.Estimator):
         return self.evaluate(frame)["accuracy"]
 
     def evaluate(self, frame: Any) -> dict[str, float]:
-        """Accuracy and cross entropy on series whose labels are known."""
+        """On series whose labels are known: accuracy, and that of always saying the commonest label; cross entropy;
+        of two labels the area under the ROC curve.
+        """
         self._check_fitted()
         table = read(frame, self.columns_, what="the table to evaluate on")
         assert table.labels is not None
@@ -125,7 +129,14 @@ class Classifier(base.Estimator):
         _, probability, _ = self._probabilities(frame)
         truth = np.asarray([self.classes_.index(c) for c in table.labels.tolist()])
         entropy = -np.log(np.maximum(probability[np.arange(len(truth)), truth], 1e-7)).mean()
-        return {"accuracy": float((probability.argmax(1) == truth).mean()), "cross_entropy": float(entropy)}
+        metrics = {
+            "accuracy": float((probability.argmax(1) == truth).mean()),
+            "commonest": float(np.bincount(truth).max() / len(truth)),
+            "cross_entropy": float(entropy),
+        }
+        if len(self.classes_) == 2 and len(np.unique(truth)) == 2:
+            metrics["auc"] = float(roc_auc(*map(jnp.asarray, (probability[:, 1], truth * 1.0, np.ones(len(truth))))))
+        return metrics
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""

@@ -47,11 +47,11 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     def classify(times, values, length):
         given = series(times, values, length)
         trace = model.model(given, given.times[:, -1:], jax.random.key(0))
-        return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.summary), axis=-1), axis=0)
+        return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.judged.summary), axis=-1), axis=0)
 
     def values_at(times, values, length, asked):
         trace = model.model(series(times, values, length), asked, jax.random.key(0))
-        mean, log_variance = mixture(*predictions(model, trace))
+        mean, log_variance = mixture(*predictions(model, trace.judged))
         return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
 
     program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*known, *asked)
@@ -66,6 +66,13 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         "queries": None if labels else queries,
         "inputs": ["times", "values", "length", *([] if labels else ["asked"])],
         "outputs": ["probability"] if labels else ["mean", "standard deviation"],
+        "conventions": {
+            "times": "since the first row of a series, divided by unit; in padding, the last time again",
+            "values": "NaN where not observed, and in padding",
+            "length": "rows of each series without padding",
+            "asked": "as times, sorted",
+            "reach": f"to {estimator.settings_.span:g} units; the answer is NaN where the program has no steps left",
+        },
         "call": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",
         "jax": jax.__version__,
     }
