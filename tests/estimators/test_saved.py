@@ -8,13 +8,16 @@ import sys
 
 import equinox as eqx
 import jax
+import jax.export
 import numpy as np
 import pandas as pd
 import pytest
 from frames import labelled
 
 from acenode.estimators import ModelFolderError, load
+from acenode.estimators.exported import export
 from acenode.estimators.saved import ARRAYS, HEAD, read_head
+from acenode.estimators.table import read
 from acenode.train import checkpoint
 
 AT = [24.0, 26.5, 28.0]
@@ -256,3 +259,16 @@ def test_loading_does_not_compute_the_first_weights(folder, monkeypatch):
     load(folder)
     (model,) = made
     assert not any(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(model))
+
+
+def test_an_exported_program_has_no_answer_beyond_its_steps(forecaster, frame, tmp_path):
+    beside = export(forecaster, tmp_path / "f.stablehlo", rows=8, queries=2)
+    assert "NaN" in json.loads(beside.read_text())["conventions"]["reach"]
+    program = jax.export.deserialize(bytearray((tmp_path / "f.stablehlo").read_bytes()))
+    series = forecaster._scaled(read(frame[:1], forecaster.columns_), "the table").series
+    times = np.repeat(np.asarray(series.times, np.float32), 8, axis=1)
+    values = np.full((1, 8, 2), np.nan, np.float32)
+    values[0, 0] = frame[["heat", "flow"]].to_numpy()[0]
+    for asked, known in (([[1.0, 2.0]], True), ([[1.0, 1e4]], False)):
+        mean, sd = program.call(times, values, np.ones(1, np.int32), np.asarray(asked, np.float32))
+        assert np.isfinite(mean).all() == np.isfinite(sd).all() == known

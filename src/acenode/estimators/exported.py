@@ -23,7 +23,7 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     The program takes `batch` series at a time: `times` (batch, rows) since the first time of each series in units of
     `unit`, padded by repeating the last; `values` (batch, rows, variables), NaN where missing; `length` (batch,) real
     rows; and for a forecaster or an imputer `asked` (batch, queries). It gives mean and standard deviation at the
-    asked times, or the probabilities of the labels, all in the units of the data.
+    asked times, or the probabilities of the labels, all in the units of the data; NaN where it has no steps left.
     """
     out = Path(out)
     if (out.parent / HEAD).is_file():
