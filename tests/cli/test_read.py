@@ -77,6 +77,12 @@ def test_ids_are_whole_numbers_or_text(tmp_path):
     assert read_table(written(tmp_path, "id,x", " 7,1", "8 ,1"), id="id")["id"].to_pylist() == [7, 8]
 
 
+def test_an_id_may_be_1_0_where_it_is_1_in_another_table(tmp_path):
+    data = read_table(written(tmp_path, "id,x", "1,1", "2,2"), id="id")
+    asked = read_table(written(tmp_path, "id,x", "1.0,1", "2.0,2"), id="id", like=data)
+    assert asked["id"].to_pylist() == data["id"].to_pylist() == [1, 2]
+
+
 def test_labels_are_trimmed_and_text_where_they_have_to_be(tmp_path):
     path = written(tmp_path, "id,state", "1,no ", "2, no", "3,yes")
     assert read_table(path, label="state")["state"].to_pylist() == ["no", "no", "yes"]

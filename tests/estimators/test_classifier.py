@@ -8,7 +8,7 @@ import pytest
 from frames import KINDS, dated, labelled, machines, of_kind, to_pandas
 from sklearn.base import clone
 
-from acenode.estimators import Classifier, NotFittedError
+from acenode.estimators import Classifier, NotFittedError, base
 from acenode.models import Filter
 
 
@@ -131,3 +131,15 @@ def test_the_same_label_as_text_and_as_number_is_refused(frame):
     state = [1 if id < "m12" else "1" for id in frame["machine"]]
     with pytest.raises(ValueError, match="the same name as text and as a number"):
         Classifier(id="machine", time="hour", label="state").fit(frame.assign(state=state))
+
+
+def test_a_series_without_an_answer_has_no_label_and_spoils_the_score(classifier, frame, monkeypatch):
+    whole = classifier._probabilities(labelled(frame))
+    lost = whole[1].copy()
+    lost[3] = np.nan
+    with pytest.warns(UserWarning, match="for 1 of 24 series, 'm03' first, the solver gave up"):
+        base.warn_of_none(lost, whole[0])
+    monkeypatch.setattr(classifier, "_probabilities", lambda frame: (whole[0], lost, whole[2]))
+    chosen = classifier.predict(frame)["state"]
+    assert chosen.isna().tolist() == [k == 3 for k in range(24)]
+    assert all(np.isnan(value) for value in classifier.evaluate(labelled(frame)).values())

@@ -46,7 +46,6 @@ def test_clone_is_equal_and_not_fitted(forecaster):
 
 
 def test_scikit_learn_scores_it_by_groups(frame):
-    pytest.importorskip("sklearn")
     from sklearn.model_selection import GroupKFold, cross_val_score
     from sklearn.utils.validation import check_is_fitted
 

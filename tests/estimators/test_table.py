@@ -424,3 +424,11 @@ def test_days_written_as_one_number_are_not_taken_for_a_count(below):
 
 def test_a_long_table_is_told_of_the_pivot():
     refused(lambda: read(small(hour=[0.0, 0.0, 0.0, 2.0]), COLUMNS), "in rows 1 and 2; merge", "(a pivot)")
+
+
+def test_all_columns_of_which_nothing_can_be_learned_are_named():
+    frame = machines().assign(old=np.nan, same=7.0)
+    refused(
+        lambda: read_training(frame, "machine", "hour", None, None),
+        "column 'old' is blank in every row, column 'same' is 7 in every row; leave them out.",
+    )

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from sines import answer, assert_learns, batch_of, gru, perceptron, quick, rows
 
+from acenode.layers import mlp
 from acenode.models import GRUEncoder, LatentODE
 from acenode.ode import MLPField, NeuralODE, Solver
-from acenode.ode.fields import mlp
 from acenode.paper import climate
 from acenode.paper.baseline import Baseline
 from acenode.train import parameter_count

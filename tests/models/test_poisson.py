@@ -8,9 +8,9 @@ import pytest
 from scipy.integrate import quad
 
 from acenode.datasets.split import Split
+from acenode.layers import mlp
 from acenode.models import GRUEncoder, LatentPoisson
 from acenode.ode import MLPField, Solver
-from acenode.ode.fields import mlp
 from acenode.series import reconstruct, series, stack
 from acenode.tasks import Headed, PoissonHead, Reconstruct
 from acenode.tasks.elbo import negative_elbo

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from acenode.cli.main import app
 from acenode.datasets.split import Split
+from acenode.layers import mlp
 from acenode.models import Filter, LatentODE, RNNDt
 from acenode.models.encoders import GRUEncoder
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
-from acenode.ode.fields import mlp
 from acenode.paper import results
 from acenode.paper.baseline import Baseline
 from acenode.paper.figures import attention_over_time, error_over_time, has_g

@@ -122,7 +122,7 @@ def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
     frame = _checked(lambda: _read(data, id=roles.id, label=roles.label, text=worded))
     metrics = _checked(lambda: estimator.evaluate(frame))
     if as_json:
-        typer.echo(json.dumps(metrics))
+        typer.echo(json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()}))
     else:
         for name, value in metrics.items():
             typer.echo(f"{name:14s} {value:.4f}")

@@ -86,8 +86,9 @@ def _read_csv(path: Path, id: str | None, label: str | None, text: Collection[st
         words = (pa.types.is_dictionary, pa.types.is_string, pa.types.is_large_string)
         as_text |= {each.name for each in like.schema if any(holds(each.type) for holds in words)}
     columns = [_Column(_kinds()[-1:]) if name in as_text else _Column() for name in names]
+    numbers = like is not None and id in like.schema.names and not pa.types.is_dictionary(like.schema.field(id).type)
     for name, column in zip(names, columns, strict=True):
-        if name == id:
+        if name == id and not numbers:  # else 1.0 may be 1, as pandas writes it beside blanks
             column.kinds = [kind for kind in column.kinds if kind in (pa.int64(), pa.string())]
     for block in _text_blocks(path, names):
         for column, cells in zip(columns, block.columns, strict=True):

@@ -203,17 +203,17 @@ def read_training(frame, id: str, time: str, values, label: str | None) -> Table
     what = "the training table"
     columns = Columns(id, time, value_columns(frame, id, time, label, values, what=what), label)
     table = read(frame, columns, what=what)
-    seen = ~np.isnan(table.values)
-    empty = ~seen.any(axis=0)
-    if empty.any():
-        raise ValueError(
-            f"{what}: column {columns.values[int(np.argmax(empty))]!r} is blank in every row; leave it out."
-        )
-    for j, name in enumerate(columns.values):
-        present = table.values[seen[:, j], j]
-        if (present == present[0]).all():
-            raise ValueError(f"{what}: column {name!r} is {present[0]:g} in every row; leave it out.")
-        _warn_of_outliers(present, name, what)
+    useless = []
+    for name, column in zip(columns.values, table.values.T, strict=True):
+        present = column[~np.isnan(column)]
+        if present.size == 0:
+            useless.append(f"column {name!r} is blank in every row")
+        elif (present == present[0]).all():
+            useless.append(f"column {name!r} is {present[0]:g} in every row")
+        else:
+            _warn_of_outliers(present, name, what)
+    if useless:
+        raise ValueError(f"{what}: {', '.join(useless)}; leave {'it' if len(useless) == 1 else 'them'} out.")
     if len(table.ids) < 5:
         raise ValueError(
             f"{what}: there {'is one series' if len(table.ids) == 1 else f'are {len(table.ids)} series'}; training "
@@ -396,12 +396,25 @@ def gaussians(headed: Headed, panel: Panel, queries: np.ndarray) -> tuple[np.nda
     """Mean and log variance of every (scaled) variable at the queried times of each series, which are sorted."""
     roomy = with_room(headed, panel, queries)
     mean, log_variance = in_parts(lambda series, asked: _gaussians(roomy, series, asked), panel, queries)
+    warn_of_none(mean, panel.ids)
     return mean[:, : queries.shape[1]], log_variance[:, : queries.shape[1]]
+
+
+def warn_of_none(answers: np.ndarray, ids: np.ndarray) -> None:
+    """Say which series have no answer, NaN, as the solver gave up on them."""
+    lost = np.isnan(answers.reshape(len(answers), -1)).any(axis=1)
+    if lost.any():
+        first, count = shown(ids[int(np.argmax(lost))]), int(np.sum(lost))
+        warnings.warn(
+            f"for {count} of {len(answers)} series, {first} first, the solver gave up: they have no answer. A "
+            "value far from all others may be the reason.",
+            stacklevel=4,
+        )
 
 
 @compiled
 def _gaussians(model: Headed, series, queries):
-    return mixture(*predictions(model, model.model(series, queries, jax.random.key(0))))
+    return mixture(*predictions(model, model.model(series, queries, jax.random.key(0)).judged))
 
 
 def measured(headed: Headed, question: Question, panel: Panel) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """`Classifier`: a label for each series."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ class Classifier(base.Estimator):
     def predict(self, frame: Any) -> Any:
         """A frame of ids with the likeliest label."""
         ids, probability, backend = self._probabilities(frame)
-        chosen = [self.classes_[k] for k in probability.argmax(axis=1)]
+        chosen = [None if np.isnan(p).any() else self.classes_[int(p.argmax())] for p in probability]
         return nw.from_dict(
             {self.columns_.id: ids.tolist(), str(self.columns_.label): chosen}, backend=backend
         ).to_native()
@@ -136,7 +137,7 @@ class Classifier(base.Estimator):
         }
         if len(self.classes_) == 2 and len(np.unique(truth)) == 2:
             metrics["auc"] = float(roc_auc(*map(jnp.asarray, (probability[:, 1], truth * 1.0, np.ones(len(truth))))))
-        return metrics
+        return dict.fromkeys(metrics, math.nan) if np.isnan(probability).any() else metrics
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
@@ -161,6 +162,7 @@ class Classifier(base.Estimator):
         panel = self._scaled(table, what)
         roomy = base.with_room(self.model_, panel, np.zeros((len(panel), 1)))
         probability = base.in_parts(lambda series: _outputs(roomy, series), panel)
+        base.warn_of_none(probability, panel.ids)
         return table.ids, probability, table.implementation
 
 

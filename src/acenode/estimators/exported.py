@@ -23,7 +23,8 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     The program takes `batch` series at a time: `times` (batch, rows) since the first time of each series in units of
     `unit`, padded by repeating the last; `values` (batch, rows, variables), NaN where missing; `length` (batch,) real
     rows; and for a forecaster or an imputer `asked` (batch, queries). It gives mean and standard deviation at the
-    asked times, or the probabilities of the labels, all in the units of the data; NaN where it has no steps left.
+    asked times, or the probabilities of the labels, all in the units of the data. All answers of a series
+    are NaN where one of its times needs more steps than there are. Values go in and come out in single precision.
     """
     out = Path(out)
     if (out.parent / HEAD).is_file():
@@ -68,10 +69,10 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         "outputs": ["probability"] if labels else ["mean", "standard deviation"],
         "conventions": {
             "times": "since the first row of a series, divided by unit; in padding, the last time again",
-            "values": "NaN where not observed, and in padding",
+            "values": "NaN where not observed, and in padding; in single precision, as the answers are",
             "length": "rows of each series without padding",
-            "asked": "as times, sorted",
-            "reach": f"to {estimator.settings_.span:g} units; the answer is NaN where the program has no steps left",
+            **({} if labels else {"asked": "as times, sorted"}),
+            "reach": f"to {estimator.settings_.span:g} units; all answers of a series are NaN if one needs more",
         },
         "call": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",
         "jax": jax.__version__,

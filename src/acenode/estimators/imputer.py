@@ -93,9 +93,9 @@ class Imputer(base.Estimator):
         ]
         return native.with_columns(*filled).to_native() if filled else frame
 
-    def fit_transform(self, frame: Any, y: None = None) -> Any:
+    def fit_transform(self, frame: Any, y: Any = None) -> Any:
         """Train on a frame and fill its blanks."""
-        return self.fit(frame).transform(frame)
+        return self.fit(frame, y).transform(frame)
 
     def score(self, frame: Any, y: None = None) -> float:
         """Minus the mean squared error (scaled) of values hidden for the purpose: higher is better."""

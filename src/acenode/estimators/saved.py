@@ -128,9 +128,9 @@ def read_head(folder: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelFolderError(f"{place / HEAD} is damaged ({error}); restore the folder or train again.") from error
     if made_by != FORMAT:
-        raise ModelFolderError(
-            f"{place} has format {made_by}; this version reads {FORMAT}. Update acenode or train again."
-        )
+        older = isinstance(made_by, int) and made_by < FORMAT
+        fix = "Train again, or use the acenode that made it" if older else "Update acenode or train again"
+        raise ModelFolderError(f"{place} has format {made_by}; this version reads {FORMAT}. {fix}.")
     if head.pop("check", None) != _digest(head):
         raise ModelFolderError(f"{place / HEAD} was changed since it was saved; restore the folder or train again.")
     arrays = place / ARRAYS

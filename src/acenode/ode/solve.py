@@ -71,9 +71,9 @@ class Solver:
       last step is cut to end at the last time.
     - `gradient`: `checkpointed` (exact for the steps taken, memory grows with the square root of their
       number), `backsolve` (the continuous adjoint, solved backwards: constant memory, approximate) or `direct`
-      (exact, by nested checkpoints of another loop: slower, for checking the others). Only `direct` has forward-mode
-      derivatives and gradients of gradients; `jax.hessian` works with `checkpointed` too. No form has a gradient of
-      times. Weights that f closes over have one with `direct` only: make f an `equinox.Module`.
+      (exact, by nested checkpoints of another loop: slower, for checking the others). `checkpointed` can be
+      differentiated forwards over backwards (`jax.hessian`), `direct` in any order, `backsolve` once. No form has a
+      gradient of times. Weights that f closes over have one with `direct` only: make f an `equinox.Module`.
     - `max_steps`: a sample that needs more is given up, with a status.
     - `checkpoints`: how many states `checkpointed` keeps; 64 by default.
     """

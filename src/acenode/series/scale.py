@@ -23,8 +23,9 @@ class Scaler(eqx.Module):
 
     A spread of zero becomes 1, so a constant variable scales to 0; a variable never observed keeps its values.
 
-    It has the precision of what it was fitted on; scaled values on the host are in single precision. So a meter that
-    reads 123,456,789 and counts by ones loses nothing, if its readings come in double precision.
+    It has the precision of what it was fitted on; scaled values on the host are in single precision. The estimators
+    give it readings in double precision, so that a meter at 123,456,789 which counts by ones loses nothing; `series`
+    and `stack` are in single precision.
     """
 
     shift: Float[Array | np.ndarray, " variables"]

@@ -79,7 +79,8 @@ class LabelSeries:
     def outputs(self, model: Headed, batch: Labelled, key):
         """The probability of the label, averaged over the samples of the model."""
         trace = model.model(batch.question.known, batch.question.times, key)
-        return jnp.mean(jax.nn.sigmoid(self._logits(model, trace.judged)), axis=0)
+        trace = trace.judged if self.read == "end" else trace  # z(0) does not hang on the solve
+        return jnp.mean(jax.nn.sigmoid(self._logits(model, trace)), axis=0)
 
     def metrics(self, outputs, batch: Labelled, weight) -> dict[str, Array]:
         p, y = outputs, jnp.asarray(batch.label)

@@ -30,8 +30,9 @@ def _take(arrays: PyTree, member) -> PyTree:
 def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: int = 256, seed: int = 0) -> dict:
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
-    One member after the other: what one scores does not hang on the others. Metrics are NaN where a solve failed or
-    gave no number. For one model alone give `jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)`.
+    One member after the other: what one scores does not hang on the others. Metrics of series are NaN where a solve
+    failed that the answer hangs on; `LabelImages` counts such images. For one model alone give
+    `jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)`.
     """
     count = next(x.shape[0] for x in jax.tree.leaves(models) if eqx.is_array(x))
     shared = len(indices) == 0 or np.ndim(indices[0]) == 0

@@ -233,16 +233,16 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
 
 
 def _probed(transformation: optax.GradientTransformation) -> bytes:
-    """What an optimiser makes of a gradient, twice; nothing of one that takes the parameters of one model only."""
+    """What an optimiser does in its first two steps; nothing of one that takes the parameters of one model only."""
     parameters, gradient = jnp.asarray([1.0, -2.0, 3.0]), jnp.asarray([0.5, 1.0, -4.0])
     try:
         state, moved = transformation.init(parameters), []
         for _ in range(2):
             update, state = transformation.update(gradient, state, parameters)
-            moved.append(np.asarray(update, np.float32).round(5))
+            moved.append(np.frexp(np.asarray(update, np.float32)))
     except Exception:  # whatever it asks for
         return b""
-    return np.stack(moved).tobytes()
+    return repr([(size.round(4).tolist(), exponent.tolist()) for size, exponent in moved]).encode()
 
 
 def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[str, ...]:
@@ -253,8 +253,8 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
         failed = int(history["failed"][:, k].sum()) if "failed" in history else 0
         if best_epoch[k] < 0:
             notes.append(
-                f"member ({member}): no epoch had a finite validation score, as one failed solve is enough for; its "
-                "parameters are untrained."
+                f"member ({member}): no epoch had a finite validation score (one failed solve in validation is enough "
+                "to lose it); its parameters are untrained."
             )
         if skipped:
             notes.append(
