@@ -304,10 +304,10 @@ def _first_not_a_time(given: nw.Series) -> int:
     return 0
 
 
-def _reads(text: str, how: Callable[[str], Any]) -> bool:
+def _reads(item: Any, how: Callable[[Any], Any]) -> bool:
     try:
-        how(text)
-    except ValueError:
+        how(item)
+    except (TypeError, ValueError):
         return False
     return True
 
@@ -373,11 +373,7 @@ def _reads_as_number(item: Any) -> bool:
     """Whether a text is a number, which 1.5 is, and 007 is not."""
     if isinstance(item, str) and re.match(r"[+-]?0\d", item):
         return False
-    try:
-        float(item)
-    except (TypeError, ValueError):
-        return False
-    return True
+    return _reads(item, float)
 
 
 def _labels(given: nw.Series, codes, ids, columns: Columns, what: str) -> np.ndarray:

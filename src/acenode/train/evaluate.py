@@ -92,14 +92,15 @@ def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNG
     outputs = lax.map(part, all_rows.reshape(parts, size))
     outputs = jax.tree.map(lambda x: x.reshape(parts * size, *x.shape[2:])[: rows.shape[0]], outputs)
     metrics = task.metrics(outputs, take_rows(data, rows), weight)
-    return {name: jnp.where(_unanswered(outputs, weight), jnp.nan, value) for name, value in metrics.items()}
+    lost = _unanswered(outputs, weight)
+    return {name: jnp.where(lost, jnp.nan, value) for name, value in metrics.items()}
 
 
 def _unanswered(outputs: PyTree, weight) -> Array:
     """Whether a sample that counts has a NaN among its outputs, of which a ranking, say, would make a number."""
     floating = [x for x in jax.tree.leaves(outputs) if jnp.issubdtype(x.dtype, jnp.floating)]
-    lost = [jnp.isnan(x).reshape(x.shape[0], -1).any(axis=1) & (weight > 0) for x in floating]
-    return jnp.any(jnp.asarray([x.any() for x in lost]))
+    lost = [jnp.isnan(x).reshape(x.shape[0], -1).any(axis=1) for x in floating]
+    return jnp.any(jnp.stack(lost) & (weight > 0)) if lost else jnp.asarray(False)
 
 
 def take_rows(data: PyTree, rows) -> PyTree:
