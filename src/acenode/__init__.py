@@ -21,6 +21,7 @@ _ROOMS = {
         "Dense",
         "Elementwise",
         "FedGRUField",
+        "FedMLPField",
         "GRUField",
         "GroupNorm",
         "GRULinear",

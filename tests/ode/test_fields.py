@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from problems import count, noise, solve
 
-from acenode.ode import CoEvolvingODE, FedGRUField, GRUField, MLPField, NeuralODE, Pairwise, RowField, Solver
+from acenode.ode import (
+    CoEvolvingODE,
+    FedGRUField,
+    FedMLPField,
+    GRUField,
+    MLPField,
+    NeuralODE,
+    Pairwise,
+    RowField,
+    Solver,
+)
 
 call = eqx.filter_jit(lambda field, t, *inputs: field(t, *inputs))
 now = jnp.asarray(0.3)
@@ -124,6 +134,15 @@ def test_a_gru_fed_with_the_attended_state(key):
     alone = call(without.cell, now, jnp.asarray(h))
     np.testing.assert_allclose(call(without, now, jnp.asarray(attended), jnp.asarray(h)), alone, rtol=1e-12)
     assert count(FedGRUField, 50, key=key) == 15_000
+
+
+def test_a_perceptron_fed_with_the_attended_state_sees_both(key):
+    field = FedMLPField(3, 4, 1, key=key)
+    attended, h = noise(3), noise(3, seed=1)
+    first, last = field.field.net.layers
+    hidden = np.tanh(np.asarray(first.weight) @ np.concatenate([h, attended]) + np.asarray(first.bias))
+    expected = np.asarray(last.weight) @ hidden + np.asarray(last.bias)
+    np.testing.assert_allclose(call(field, now, attended, h), expected, rtol=1e-12)
 
 
 def test_a_fed_gru_keeps_a_state_within_one(key):

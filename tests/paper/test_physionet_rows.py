@@ -11,7 +11,7 @@ import pytest
 from acenode.datasets.activity import Activity
 from acenode.datasets.split import Split
 from acenode.models import statistic_edges
-from acenode.paper import activity, physionet
+from acenode.paper import activity, physionet, settings
 from acenode.paper.baseline import Baseline
 from acenode.paper.latent import kinds
 from acenode.paper.physionet import MORTALITY, QUESTIONS, SIZES, VALUES, mean_of, mortality_data, scaled
@@ -122,7 +122,7 @@ def batch_of(row):
 
 TRAINED = [
     row
-    for row in (*MORTALITY, *VALUES, *activity.ROWS)
+    for row in (*MORTALITY, *VALUES, *activity.ROWS, *settings.ROWS)
     if not isinstance(row, Baseline) and row.config.get("asked") in (None, "extrapolation")
 ]
 

@@ -29,6 +29,7 @@ from acenode.report.sentences import (
     optima,
     outdated,
     rates,
+    search,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -257,6 +258,32 @@ def test_only_what_is_fair_is_counted_and_only_once():
     assert said.startswith("In 1 comparison of an attentive model") and "helps in 1" in said
     short = accuracies("cifar10", "ODE-Net", *worse, epochs=10)
     assert attention_sentence(compared.tables([*short, *runs[3:]])).startswith("No attentive model has been run beside")
+
+
+def test_of_the_settings_of_the_attention_only_the_choice_of_validation_is_held_against_its_base():
+    base, *names = [row.name for row in TABLES["attention-settings"]]
+    scores = {base: (0.4, 0.3), names[0]: (0.2, 0.5), names[1]: (0.5, 0.1), names[2]: (0.3, 0.2)}  # validation, test
+    runs = [
+        replace(result("attention-settings", row, k, {"mse": test}), validation={"validation_mse": known + 0.01 * k})
+        for row, (known, test) in scores.items()
+        for k in (0, 1, 2)
+    ]
+    lines = compared.tables(runs)["attention-settings"]
+    (pair,) = compared.pairs("attention-settings", lines)
+    assert (pair.one.row, pair.other.row, pair.effect) == (names[0], base, "hurts")
+    (said,) = search(lines)
+    assert said.startswith(f"Mean MSE on validation data: {names[0]} 0.2100; {names[2]} 0.3100; {base} 0.4100; and")
+    assert f"That chose {names[0]}," in said
+    assert not search(compared.tables(everything())["mnist"])
+
+
+def test_how_an_attention_is_trained_is_not_held_against_a_row_without_one():
+    configs = [{"epochs": 160, "learning_rate": 0.01, "algorithm": each} for each in ("joint", "alternating")]
+    rows = {"ODE-Net": 0, "ACE-ODE-Net": 1, "ACE-ODE-Net (Large)": 0}
+    runs = [r for name, k in rows.items() for r in accuracies("mnist", name, 0.9, 0.91, config=configs[k])]
+    made = compared.tables(runs)
+    assert all(pair.alike for pair in compared.pairs("mnist", made["mnist"]) if pair.other.row == "ODE-Net")
+    assert not any(pair.alike for pair in compared.pairs("attention-size", made["attention-size"]) if pair.gap)
 
 
 def test_only_rows_that_were_run_are_explained():

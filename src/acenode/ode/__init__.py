@@ -8,6 +8,7 @@ from .convolution import Conv as Conv, GroupNorm as GroupNorm
 from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
 from .fields import (
     FedGRUField as FedGRUField,
+    FedMLPField as FedMLPField,
     GRUField as GRUField,
     MLPField as MLPField,
     RowField as RowField,

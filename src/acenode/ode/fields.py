@@ -111,6 +111,19 @@ class FedGRUField(eqx.Module):
         return (1 - z) * (jnp.tanh(self.cell.candidate(r * h) + x_candidate) - h)
 
 
+class FedMLPField(eqx.Module):
+    """A perceptron of h and of the attended state h' beside it, for the f of a `CoEvolvingODE`; as `MLPField`."""
+
+    field: MLPField
+    sees_state = True
+
+    def __init__(self, size: int, width: int = 50, hidden: int = 3, *, init: Init = "uniform", key: PRNGKeyArray):
+        self.field = MLPField((2, size), width, hidden, out=(size,), init=init, key=key)
+
+    def __call__(self, t: Float[Array, ""], attended: Float[Array, " h"], h: Float[Array, " h"]) -> Float[Array, " h"]:
+        return self.field(t, jnp.stack([h, attended]))
+
+
 class RowField(eqx.Module):
     """One network for all rows of a (rows, channels) state: row i moves by (h_i, e_i[, t]) alone.
 

@@ -37,6 +37,8 @@ from ..ode import (
     Constant,
     Correlation,
     Dense,
+    FedMLPField,
+    Leaky,
     MLPField,
     NeuralODE,
     Pairwise,
@@ -95,17 +97,26 @@ def attentive(
     scale: float = 1.0,
     initial: str = "correlation",
     evolution: Evolution = "evolved",
+    leaky: bool = False,
+    fed: bool = False,
 ) -> Callable[[Array], CoEvolvingODE]:
-    """ACE and its ablations: the form of g', the scale of the logits, q, and how a(t) gets its values."""
+    """ACE and its ablations: the form of g', the scale of the logits, q, and how a(t) gets its values.
+
+    With `leaky` old attention fades; with `fed` f sees h beside the attended state, where the paper's f' sees nothing
+    else.
+    """
 
     def make(key):
         one, two, three = jax.random.split(key, 3)
         g = None
         if evolution in ("evolved", "shared"):
             g = pairwise_field(form, sizes.latent, sizes.width, sizes.layers, init=sizes.init, key=two)
+            g = Leaky(g) if leaky else g
+        kind = FedMLPField if fed else MLPField
+        f = kind(sizes.latent, sizes.width, sizes.layers, init=sizes.init, key=one)
         q = Correlation(sizes.latent) if initial == "correlation" else Dense(sizes.latent, key=three)
         solver = SOLVER if evolution in ("evolved", "frozen") else STEADY
-        return CoEvolvingODE(_field(sizes, sizes.latent, one), g, Pairwise(scale), q, solver, evolution)
+        return CoEvolvingODE(f, g, Pairwise(scale), q, solver, evolution)
 
     return make
 

@@ -1,6 +1,6 @@
-"""Every table of the paper and its rows, and the generated one whose optimum is known."""
+"""Every table of the paper and its rows, and two of our own: a process whose optimum is known, and the settings."""
 
-from . import activity, climate, double_ou, images, physionet
+from . import activity, climate, double_ou, images, physionet, settings
 from .baseline import Baseline
 from .published import published
 from .row import Row
@@ -11,6 +11,7 @@ TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     **physionet.TABLES,
     "activity": activity.ROWS,
     "double-ou": double_ou.ROWS,
+    settings.TABLE: settings.ROWS,
 }
 
 

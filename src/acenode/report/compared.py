@@ -11,6 +11,7 @@ import numpy as np
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
 from ..paper.row import Row
+from ..paper.settings import TABLE as SETTINGS
 from ..paper.tables import TABLES
 from . import verdict
 
@@ -38,6 +39,7 @@ BESIDE = {"physionet-regression": ("mse_per_value",), "double-ou": ("negll", "ms
 ABLATIONS = ("attention-size", "attention-type")  # tables that are about the attention itself
 
 _OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings of a run that its fairness does not hang on
+_OF_ATTENTION = {"algorithm", "unit", "main_gradient", "initial_with", "norm"}  # without g they mean nothing
 
 
 @ft.cache
@@ -88,6 +90,12 @@ class Compared:
         if len(self.runs) < 2 or not np.isfinite(self.values).all():
             return None
         return float(np.std(self.values, ddof=1))
+
+    @property
+    def validation(self) -> float:
+        """The mean score on validation data; not a number where there is none."""
+        found = [r.validation.get(f"validation_{self.metric}", np.nan) for r in self.runs]
+        return float(np.mean(found)) if found else np.nan
 
     @property
     def gap(self) -> verdict.Gap | None:
@@ -185,7 +193,7 @@ class Pair:
         """Whether the runs of both had the same settings, as far as both know of them, written down on the same day."""
         both = self.one, self.other
         written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
-        shared = set.intersection(*written) - _OWN
+        shared = set.intersection(*written) - _OWN - (set() if self.other.base else _OF_ATTENTION)
         had = [{repr([r.config[name] for name in sorted(shared)]) for r in c.runs} for c in both]
         wanted = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
         missing = [wanted & set(c.outdated) for c in both]
@@ -217,6 +225,8 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
 def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
     """The rows of a table to be held against each other, as far as one of the two has runs."""
     held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
+    if table == SETTINGS:
+        lines = [line for line in lines if not line.base or line.row == chosen(lines)]
     found = [
         Pair(one, other)
         for one in lines
@@ -228,6 +238,17 @@ def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
         if pair.claimed is not None and pair.claimed > 0:
             gains[pair.one.metric] = max(pair.claimed, gains.get(pair.one.metric, 0.0))
     return [replace(pair, usual_gain=gains.get(pair.one.metric)) for pair in found]
+
+
+def by_validation(lines: Sequence[Compared]) -> list[Compared]:
+    """Those that have a validation score, best first."""
+    scored = [line for line in lines if np.isfinite(line.validation)]
+    return sorted(scored, key=lambda line: verdict.gain(line.validation, line.metric), reverse=True)
+
+
+def chosen(lines: Sequence[Compared]) -> str | None:
+    """The attentive row with the best validation score."""
+    return next((line.row for line in by_validation(lines) if line.base), None)
 
 
 def _attentive(one: Compared, other: Compared) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..models.statistics import BINS
-from ..paper import activity, climate, double_ou
+from ..paper import activity, climate, double_ou, settings
 from ..paper.bayes import SHARP
 from ..paper.images import CROP
 from ..paper.physionet import COMMITTEE, STRONG
@@ -185,6 +185,13 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         _SHARP,
         _FED,
         _BY_ROWS,
+    ),
+    settings.TABLE: (
+        f"All rows are trained alike, for {settings.EPOCHS} epochs; each has one thing otherwise than the attentive "
+        "row of the paper's tables. The form of g': a continuous GRU and a linear map, a GRU for each row of the "
+        "attention, or a product of queries and keys; leaky: old attention fades. Sharp: the logits are multiplied "
+        f"by {SHARP:g}. First attention learned: from a linear layer. Fed: f sees h beside the attended state. The "
+        "paper's gradient holds the attention constant for f; one step for all: no alternation.",
     ),
     "attention-size": (
         "By its weight count the published Large model is twice as wide throughout, not deeper in g as the text says. "

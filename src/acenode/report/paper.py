@@ -7,7 +7,7 @@ from pathlib import Path
 from ..datasets.files import Folder
 from ..paper.results import BrokenResult, Result, path_of
 from . import page, verdict, words
-from .compared import ABLATIONS, Compared, Pair, pairs, tables
+from .compared import ABLATIONS, SETTINGS, Compared, Pair, pairs, tables
 from .explanations import explained
 from .paper_figures import galleries
 from .sentences import disagreements, of_table
@@ -23,6 +23,10 @@ TITLES = {
     "physionet-regression": ("PhysioNet values", "Measurements of intensive care, reconstructed and forecast."),
     "activity": ("Human Activity", "What a person is doing, at each point of time, from four sensors."),
     "double-ou": ("Double Ornstein-Uhlenbeck", "A generated process whose best possible forecast is known."),
+    SETTINGS: (
+        "Settings of the attention",
+        "What the paper leaves open, tried one by one where the path counts: PhysioNet's extrapolation.",
+    ),
     "attention-size": ("Size of attention", "Ablation: the image classifiers with a small and a large attention."),
     "attention-type": ("Kind of attention", "Ablation: the first attention from a dense layer, fixed, or evolving."),
 }

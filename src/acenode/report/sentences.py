@@ -10,7 +10,7 @@ import numpy as np
 
 from ..paper.results import Result
 from . import verdict, words
-from .compared import COPIES, Compared
+from .compared import COPIES, SETTINGS, Compared, by_validation, chosen
 
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
@@ -146,6 +146,19 @@ def rates(lines: Sequence[Compared]) -> list[str]:
     ]
 
 
+def search(lines: Sequence[Compared]) -> list[str]:
+    """Which of the settings of the attention validation chose, and by which scores."""
+    ranked = [line for line in by_validation(lines) if line.table == SETTINGS]
+    best = chosen(ranked)
+    if best is None:
+        return []
+    scores = [f"{line.row} {words.number(line.validation, words.places(line))}" for line in ranked]
+    return [
+        f"Mean {words.metric(ranked[0].metric)} on validation data: {words.listed(scores)}. That chose {best}, the "
+        "only attentive row that is held against the one without."
+    ]
+
+
 def mixtures(lines: Sequence[Compared]) -> list[str]:
     """Rows whose runs are not of one kind."""
     unlike = [line.row for line in lines if len({_kind(r) for r in line.runs}) > 1]
@@ -175,5 +188,18 @@ def optima(lines: Sequence[Compared]) -> list[str]:
 
 def of_table(lines: Sequence[Compared]) -> list[str]:
     """All of these."""
-    about = (disagreements, not_run, accidents, movements, optima, choices, rates, mixtures, outdated, copies, budgets)
+    about = (
+        disagreements,
+        not_run,
+        accidents,
+        movements,
+        optima,
+        search,
+        choices,
+        rates,
+        mixtures,
+        outdated,
+        copies,
+        budgets,
+    )
     return [sentence for each in about for sentence in each(lines)]

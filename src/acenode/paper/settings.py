@@ -1,0 +1,58 @@
+"""Settings of the attention that the paper leaves open, each tried by itself; validation chooses among them.
+
+The question is PhysioNet's extrapolation: what is scored there is the path that the attention steers. Only the setting
+with the best validation score is held against Latent-ODE, so that test records choose nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from .bayes import SHARP
+from .latent import PLAIN, attentive, latent_ode, plain
+from .physionet import SIZES, value_row
+from .row import Row
+
+TABLE = "attention-settings"
+EPOCHS = 10
+
+
+class Setting(NamedTuple):
+    """What `attentive` gets, and what the recipe has, otherwise than in the paper's tables."""
+
+    attention: Mapping[str, Any] = MappingProxyType({})
+    recipe: Mapping[str, Any] = MappingProxyType({})
+
+
+SETTINGS: dict[str, Setting] = {
+    "as in the tables": Setting(),
+    "the paper's gradient": Setting(recipe={"main_gradient": "paper"}),
+    "one step for all": Setting(recipe={"algorithm": "joint"}),
+    "GRU as g": Setting({"form": "gru_linear"}),
+    "GRU for each row as g": Setting({"form": "gru_rows"}),
+    "queries and keys as g": Setting({"form": "query_key"}),
+    "leaky": Setting({"leaky": True}),
+    "sharp": Setting({"scale": SHARP}),
+    "first attention learned": Setting({"initial": "dense"}),
+    "fed": Setting({"fed": True}),
+}
+
+
+def _row(name: str, ode: Callable, setting: Setting = Setting(), base: str = "") -> Row:  # noqa: B008
+    row = value_row(name, latent_ode(SIZES, ode, base=base), "extrapolation")
+
+    def recipe(epochs: int):
+        return replace(row.recipe(epochs), **setting.recipe)
+
+    config = {**row.config, **setting.attention}
+    return replace(row, table=TABLE, name=name, base=base, recipe=recipe, epochs=EPOCHS, config=config)
+
+
+ROWS = (
+    _row(PLAIN, plain(SIZES)),
+    *(
+        _row(f"ACE-Latent-ODE, {name}", attentive(SIZES, **setting.attention), setting, PLAIN)
+        for name, setting in SETTINGS.items()
+    ),
+)
