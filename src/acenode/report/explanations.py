@@ -195,7 +195,8 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
     ),
     "attention-size": (
         "By its weight count the published Large model is twice as wide throughout, not deeper in g as the text says. "
-        "So its gain may be that of the width: the rows ODE-Net (width 128) and ACE-ODE-Net (deep g) tell these apart.",
+        "So its gain may be that of the width: the rows ODE-Net (width 128) and ACE-ODE-Net (deep g) are there to tell "
+        "these apart.",
         "The published CIFAR10 number of the Large model is that of its best seed; the seeds listed beside the "
         "released code average 0.8772.",
     ),

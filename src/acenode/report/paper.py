@@ -50,6 +50,7 @@ READING = (
 )
 
 
+OVERVIEW = ("Rows run", "The attention", "Ours against the paper")
 INTERVAL = "[95\N{NO-BREAK SPACE}%]"
 TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad"}
 
@@ -91,19 +92,20 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
 
 
 def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> page.Section:
-    rows, columns = [], ["Table", "Rows run", "The attention", "Ours against the paper"]
+    rows = []
     for table, lines in compared.items():
         title = TITLES.get(table, (table, ""))[0]
-        link = page.Section(title, ()).anchor
-        own = [line for line in lines if line.runs]
-        found = (
-            [_count(lines), _effects(table, lines), _standings(own)]
-            if own
-            else [page.Cell("not run yet", "soft"), "", ""]
-        )
-        rows.append([page.Cell(title, link=f"#{link}"), *found])
-    table = page.Table(columns, rows, stacked=True, words=columns)
+        rows.append([page.Cell(title, link=f"#{page.Section(title, ()).anchor}"), *overview(table, lines)])
+    table = page.Table(["Table", *OVERVIEW], rows, stacked=True, words=["Table", *OVERVIEW])
     return page.Section("In short", [attention_sentence(compared)], [table, page.Details("How to read this", READING)])
+
+
+def overview(table: str, lines: Sequence[Compared]) -> list[page.Cell]:
+    """A table in the words of `OVERVIEW`."""
+    own = [line for line in lines if line.runs]
+    if not own:
+        return [page.Cell("not run yet", "soft"), page.Cell(""), page.Cell("")]
+    return [_count(lines), _effects(table, lines), _standings(own)]
 
 
 def attention_sentence(compared: dict[str, list[Compared]]) -> str:
@@ -124,12 +126,12 @@ def attention_sentence(compared: dict[str, list[Compared]]) -> str:
     )
 
 
-def _count(lines: Sequence[Compared]) -> str:
+def _count(lines: Sequence[Compared]) -> page.Cell:
     """How many of the paper's rows were run, and how many others."""
     theirs = {line.row for line in lines if line.published}
     run = {line.row for line in lines if line.runs}
     more = f", {len(run - theirs)} not in the paper" if run - theirs else ""
-    return f"{len(run & theirs)} of {len(theirs)}{more}"
+    return page.Cell(f"{len(run & theirs)} of {len(theirs)}{more}" if theirs else f"{len(run)}, not in the paper")
 
 
 def _effects(table: str, lines: Sequence[Compared]) -> page.Cell:

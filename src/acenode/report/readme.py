@@ -1,13 +1,13 @@
 """The part of README that is made from the result files."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, Pair, pairs, tables
 from .explanations import RELEASED, explained
-from .paper import TITLES, attention_sentence
+from .paper import OVERVIEW, TITLES, attention_sentence, overview
 from .sentences import of_table
 
 BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
@@ -30,7 +30,7 @@ def summary(results: Sequence[Result]) -> str:
     """Markdown: what was found, and each table that has runs of its own or, as an ablation, something to compare."""
     compared = tables(results)
     run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
-    missing = [TITLES.get(table, (table,))[0] for table in compared if table not in run]
+    missing = [_title(table) for table in compared if table not in run]
     lead = (
         f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data, which chose "
         "nothing; in brackets is the interval that holds a difference with 95 % confidence. "
@@ -40,7 +40,29 @@ def summary(results: Sequence[Result]) -> str:
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
     told: set[str] = set()
-    return "\n".join([_wrapped(lead), "", *(_table(table, lines, told) for table, lines in run.items())])
+    parts = [_wrapped(lead), "", *_overview(run), "", *(_table(table, lines, told) for table, lines in run.items())]
+    return "\n".join(parts)
+
+
+def _overview(run: Mapping[str, Sequence[Compared]]) -> list[str]:
+    """A line for each table, with a link to it."""
+    rows = [["Table", *OVERVIEW]]
+    for table, lines in run.items():
+        title = _title(table)
+        link = f"[{title}](#{title.lower().replace(' ', '-')})"
+        rows.append([link, *(cell.text for cell in overview(table, lines))])
+    return _grid(rows)
+
+
+def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown, from its head and its rows."""
+    head, *body = rows
+    lines = (head, ["---"] * len(head), *body)
+    return ["| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines]
+
+
+def _title(table: str) -> str:
+    return TITLES.get(table, (table,))[0]
 
 
 def _worth(table: str, lines: Sequence[Compared]) -> bool:
@@ -54,7 +76,6 @@ def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
     own = [line for line in lines if line.runs]
     several = len({line.metric for line in own}) > 1
     rows = [["row", *(["metric"] if several else []), "published", "ours", "seeds x epochs", "difference", "verdict"]]
-    rows.append(["---"] * len(rows[0]))
     for line in own:
         metric = [words.metric(line.metric)] if several else []
         gap = words.difference(line.gap, words.places(line))
@@ -62,10 +83,16 @@ def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
             [line.row, *metric, words.published(line), words.ours(line), words.size(line), gap, words.standing(line)]
         )
     folders = words.listed([f"[`results/{name}`](results/{name})" for name in dict.fromkeys(c.ours[0] for c in own)])
-    made = [f"### {TITLES.get(table, (table,))[0]}", "", f"Files: {folders}.", ""]
-    made += ["| " + " | ".join(each.replace("|", "\\|") for each in row) + " |" for row in rows]
     said = _said(table, lines, told)
-    return "\n".join([*made, *([""] if said else []), *(_wrapped(f"- {each}", "  ") for each in said), ""])
+    parts = [
+        f"### {_title(table)}",
+        "<details><summary>Numbers, verdicts and what to know of them</summary>",
+        f"Files: {folders}.",
+        "\n".join(_grid(rows)),
+        "\n".join(_wrapped(f"- {each}", "  ") for each in said),
+        "</details>",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
