@@ -53,6 +53,7 @@ COUNTS = {
     "ACE-GRU-ODE-Bayes, own leak, sharp": bayes(H, F + G),
     "ACE-GRU-ODE-Bayes, fed": bayes(H, F + 3 * H**2 + G),
     "GRU-ODE-Bayes, variables apart": by_rows(ROW_F),
+    "GRU-ODE-Bayes, variables mixed evenly": by_rows(ROW_F),
     "ACE-GRU-ODE-Bayes, between variables": by_rows(ROW_F + ROW_G),
     "FC-ACE-GRU-ODE-Bayes": bayes(H, F + G + H * H**2),
 }

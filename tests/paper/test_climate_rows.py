@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.paper import climate, double_ou
+from acenode.paper import bayes, climate, double_ou
 from acenode.paper.baseline import Baseline
 from acenode.series import forecast, series, stack
 
@@ -76,4 +76,13 @@ def test_variables_know_of_each_other_by_their_attention_alone(row, key):
     answer = eqx.filter_jit(lambda batch: row.task.outputs(model, batch, key))
     first, second = (jnp.abs(answer(batch)[0] - answer(other)[0])[..., v].max() for v in (0, 1))
     assert second > 1e-3
-    assert (first > 1e-6) == ("between" in row.name)
+    assert (first > 1e-6) == ("apart" not in row.name)
+
+
+def test_variables_mixed_evenly_see_the_mean_of_all(key):
+    ode = bayes.variables_mixed(3)(key)
+    h = jax.random.normal(key, (2, 3, bayes.CHANNELS))
+    moved, still = ode.slope(jnp.zeros(2), ode.begin(h))
+    mean = jnp.broadcast_to(h.mean(axis=1, keepdims=True), h.shape)
+    np.testing.assert_allclose(moved, jax.vmap(ode.f, (None, 0, 0))(0.0, mean, h), rtol=1e-12)
+    assert not still.any()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from runs import accuracies, everything, result, saved
+from scipy.stats import entropy
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
@@ -23,6 +24,7 @@ from acenode.report.sentences import (
     budgets,
     choices,
     copies,
+    evenness,
     mixtures,
     movements,
     not_run,
@@ -248,6 +250,37 @@ def test_how_much_the_attention_moves_is_told():
     assert of_gates.endswith("from first to last: ACE-ODE-Net 0.1250.")
     lost = accuracies("mnist", "ACE-ODE-Net", float("nan"), figures=gates)
     assert not movements(compared.tables(lost)["mnist"])
+
+
+def test_an_attention_that_ends_as_a_mean_is_told():
+    def ending(weights):
+        return {"attention": {"matrices": [weights] * 2, "entropy": [0.0, entropy(weights, axis=1).mean()]}}
+
+    runs = [
+        *accuracies("ushcn", "ACE-GRU-ODE-Bayes, fed", 0.9, figures=ending([[0.5, 0.5], [0.51, 0.49]])),
+        replace(
+            accuracies("ushcn", "ACE-GRU-ODE-Bayes, fed", 0.9, figures=ending([[0.5, 0.5], [0.9, 0.1]]))[0], seed=1
+        ),
+        *accuracies("ushcn", "ACE-GRU-ODE-Bayes", 0.9, figures=ending([[0.7, 0.3], [0.7, 0.3]])),
+    ]
+    assert evenness(compared.tables(runs)["ushcn"]) == [
+        "At the end the attention is even and does not choose: ACE-GRU-ODE-Bayes, fed (1 of 2 runs)."
+    ]
+
+
+def test_an_attention_is_also_held_against_one_that_does_not_choose():
+    rows = ("GRU-ODE-Bayes, variables apart", "GRU-ODE-Bayes, variables mixed evenly")
+    own = "ACE-GRU-ODE-Bayes, between variables"
+    scores = dict(zip((*rows, own), (0.3, 0.1, 0.2), strict=True))
+    runs = [
+        result("double-ou", row, k, {"negll": score + 0.001 * k**2 * (row == own)}, epochs=30)
+        for row, score in scores.items()
+        for k in (0, 1, 2)
+    ]
+    made = compared.tables(runs)
+    held = {pair.other.row: pair.effect for pair in compared.pairs("double-ou", made["double-ou"])}
+    assert held == dict(zip(rows, ("helps", "hurts"), strict=True))
+    assert attention_sentence(made).startswith("In 1 comparison") and "helps in 1" in attention_sentence(made)
 
 
 def test_only_what_is_fair_is_counted_and_only_once():

@@ -14,6 +14,7 @@ from ..ode import (
     Dense,
     FedGRUField,
     GRUField,
+    Identity,
     NeuralODE,
     Pairwise,
     pairwise_field,
@@ -23,6 +24,7 @@ from ..tasks import Headed
 EXTRA = 5  # dimensions that an augmented ODE adds
 CHANNELS = 12  # of a variable's row
 PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"  # rows that others extend by an attention
+MIXED = "GRU-ODE-Bayes, variables mixed evenly"
 KEPT: dict[str, object] = {"jump": "attention kept"}
 OWN_LEAK: dict[str, object] = {**KEPT, "leak": "of the state itself"}
 FED: dict[str, object] = {**KEPT, "attention": "input of the GRU"}
@@ -75,6 +77,16 @@ def between_variables(variables: int) -> Callable[[Array], CoEvolvingODE]:
 def variables_apart(variables: int) -> Callable[[Array], NeuralODE]:
     """The same rows without attention: each variable on its own."""
     return lambda key: NeuralODE(RowGRUField(variables, CHANNELS, key=key))
+
+
+def variables_mixed(variables: int) -> Callable[[Array], CoEvolvingODE]:
+    """The same rows, where each sees the mean of all: an attention that cannot choose."""
+
+    def make(key):
+        f = RowGRUField(variables, CHANNELS, key=key)
+        return CoEvolvingODE(f, None, Pairwise(), Identity(0.0), evolution="frozen")
+
+    return make
 
 
 def row_bayes(ode: Callable[[Array], object], variables: int, step: float, span: float) -> Callable[[Array], Headed]:

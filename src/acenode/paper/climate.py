@@ -40,6 +40,7 @@ from .bayes import (
     EXTRA,
     FED,
     KEPT,
+    MIXED,
     OWN_LEAK,
     PLAIN,
     SHARP,
@@ -50,6 +51,7 @@ from .bayes import (
     plain,
     row_bayes,
     variables_apart,
+    variables_mixed,
 )
 from .figures import attention_over_time, error_over_time
 from .grids import CLIMATE_GRID
@@ -147,11 +149,12 @@ class Model(NamedTuple):
     entire: bool = True  # series to train on are known beyond 150
     penalty: float = 1.0
     base: str = ""  # the row that it extends by an attention
+    control: str = ""
 
 
-def _published(build: Callable, base: str = "", **config: object) -> Model:
+def _published(build: Callable, base: str = "", control: str = "", **config: object) -> Model:
     """Of GRU-ODE-Bayes; its dropout stands in `config` since results from before it was in the likelihood lack it."""
-    return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base)
+    return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base, control=control)
 
 
 OURS: dict[str, object] = {"definition": "ours"}
@@ -172,8 +175,9 @@ MODELS: dict[str, Model] = {
         _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), PLAIN, **OWN_LEAK, scale=SHARP
     ),
     "ACE-GRU-ODE-Bayes, fed": _published(_bayes(attentive(SIZE, fed=True)), PLAIN, **FED),
-    APART: _published(_rows(variables_apart(VARIABLES)), "", **BY_ROWS),
-    "ACE-GRU-ODE-Bayes, between variables": _published(_rows(between_variables(VARIABLES)), APART, **BY_ROWS),
+    APART: _published(_rows(variables_apart(VARIABLES)), **BY_ROWS),
+    MIXED: _published(_rows(variables_mixed(VARIABLES)), **BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": _published(_rows(between_variables(VARIABLES)), APART, MIXED, **BY_ROWS),
     "FC-ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE, initial="dense")), PLAIN, **KEPT),
 }
 
@@ -195,6 +199,7 @@ def row(name: str) -> Row:
         protocol=PROTOCOL,
         config={"model_penalty": model.penalty, **model.config},
         base=model.base,
+        control=model.control,
         grid=CLIMATE_GRID,
         figures={"error_over_time": error, "attention": ft.partial(attention_over_time, until=SPAN)},
     )

@@ -22,6 +22,7 @@ from .bayes import (
     EXTRA,
     FED,
     KEPT,
+    MIXED,
     OWN_LEAK,
     PLAIN,
     SHARP,
@@ -32,6 +33,7 @@ from .bayes import (
     plain,
     row_bayes,
     variables_apart,
+    variables_mixed,
 )
 from .figures import attention_over_time
 from .row import Prepared, Row, checksum
@@ -81,6 +83,7 @@ class Model(NamedTuple):
     build: Callable
     config: dict[str, object]
     base: str = ""  # the row that it extends by an attention
+    control: str = ""
 
 
 def _whole(build: Callable, base: str = "", **config: object) -> Model:
@@ -99,12 +102,13 @@ MODELS: dict[str, Model] = {
     ),
     "ACE-GRU-ODE-Bayes, fed": _whole(_bayes(attentive(SIZE, fed=True)), PLAIN, **FED),
     APART: Model(_rows(variables_apart(VARIABLES)), BY_ROWS),
-    "ACE-GRU-ODE-Bayes, between variables": Model(_rows(between_variables(VARIABLES)), BY_ROWS, APART),
+    MIXED: Model(_rows(variables_mixed(VARIABLES)), BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": Model(_rows(between_variables(VARIABLES)), BY_ROWS, APART, MIXED),
 }
 
 
 def row(name: str) -> Row:
-    build, config, base = MODELS[name]
+    build, config, base, control = MODELS[name]
     return Row(
         table="double-ou",
         name=name,
@@ -117,6 +121,7 @@ def row(name: str) -> Row:
         penalty=1e-2,
         config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
         base=base,
+        control=control,
         figures={"attention": ft.partial(attention_over_time, until=SPAN)},
     )
 

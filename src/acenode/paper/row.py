@@ -63,14 +63,15 @@ class Row:
     protocol: str = "sound"
     config: dict[str, object] = field(default_factory=dict)
     base: str = ""  # the row of the same table that this one extends by an attention
+    control: str = ""  # the row that has an attention too, but one that does not choose: all its weights are even
     grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
     measures: Figure | None = None  # more metrics on the test samples
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`
 
     def variant(self, name: str, **changes: Any) -> "Row":
-        """The same row with changes, called `..., name`; so is the row that it extends."""
-        base = f"{self.base}, {name}" if self.base else ""
-        return replace(self, name=f"{self.name}, {name}", base=base, **changes)
+        """The same row with changes, called `..., name`; so are the rows that it is held against."""
+        named = {each: f"{getattr(self, each)}, {name}" for each in ("base", "control") if getattr(self, each)}
+        return replace(self, name=f"{self.name}, {name}", **named, **changes)
 
     def changed(self, made: Mapping[str, Any]) -> tuple[str, ...]:
         """Settings that a run had otherwise, by the `config` of its result; functions, as a schedule is, do not count.

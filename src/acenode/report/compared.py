@@ -138,6 +138,11 @@ class Compared:
         return self.trained_as.base if self.trained_as else ""
 
     @property
+    def held_against(self) -> tuple[str, ...]:
+        """The rows that tell what its attention does, if it has one."""
+        return (self.base, self.trained_as.control) if self.trained_as else ()
+
+    @property
     def outdated(self) -> tuple[str, ...]:
         """Settings of the row that have changed since the runs."""
         changed = (self.trained_as.changed(r.config) for r in self.runs) if self.trained_as else ()
@@ -252,8 +257,8 @@ def chosen(lines: Sequence[Compared]) -> str | None:
 
 
 def _attentive(one: Compared, other: Compared) -> bool:
-    """A row, and the one that it extends by an attention."""
-    return one.base == other.ours[1]
+    """A row, and the one that it extends by an attention or whose attention does not choose."""
+    return other.ours[1] in one.held_against
 
 
 def _larger(one: Compared, other: Compared) -> bool:

@@ -53,7 +53,8 @@ _FED = About(
 _BY_ROWS = About(
     "variables",
     "In the row called between variables h has a row for each variable, moved by networks that all rows share, and "
-    "only the attention lets a variable know of another; in the row called variables apart nothing does.",
+    "only the attention lets a variable know of another; in the row called variables apart nothing does, and in that "
+    "called variables mixed evenly each sees the mean of all, which is an attention that does not choose.",
 )
 _SHARP = About("sharp", f"In the row called sharp the logits are multiplied by {SHARP:g}.")
 _CLEANED = (

@@ -13,7 +13,9 @@ from .style import CLASS_COLOURS
 
 Runs = Mapping[str, Sequence[Any]]
 
-_BASES = {row.name: row.base for rows in TABLES.values() for row in rows if isinstance(row, Row) and row.base}
+_TRAINED = [row for rows in TABLES.values() for row in rows if isinstance(row, Row)]
+_BASES = {row.name: row.base for row in _TRAINED if row.base}
+_CONTROLS = {row.name: row.control for row in _TRAINED if row.control}
 _LINES = 8  # at most, in one axes
 
 
@@ -56,9 +58,9 @@ def panels(rows: Sequence[str]) -> list[Panel]:
 
 
 def _lead(own: Sequence[str], rows: Sequence[str]) -> list[str]:
-    """The first attentive row, and the row it extends, if there are such."""
+    """The first attentive row, and the rows it is held against, if there are such."""
     first = next((row for row in own if row in _BASES), None)
-    return [] if first is None else [first, *(row for row in rows if row == _BASES[first])]
+    return [] if first is None else [first, *(row for row in rows if row in (_BASES[first], _CONTROLS.get(first)))]
 
 
 def _parts(own: Sequence[str], lead: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -12,6 +12,8 @@ from ..paper.results import Result
 from . import verdict, words
 from .compared import COPIES, SETTINGS, Compared, by_validation, chosen
 
+EVEN = 0.99  # of the largest entropy
+
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
     """Which rows are not as published, in sentences."""
@@ -70,6 +72,22 @@ def _moved_weight(run: Result) -> float | None:
 def _moved_gates(run: Result) -> float | None:
     moved = run.figures.get("attention_maps", {}).get("moved")
     return float(moved[-1]) if moved else None
+
+
+def evenness(lines: Sequence[Compared]) -> list[str]:
+    """Where a pairwise attention ends as a plain mean, by its entropy."""
+    ends = {line.row: [even for even in map(_even, line.runs) if even is not None] for line in lines}
+    found = {row: f"{sum(some)} of {len(some)}" for row, some in ends.items() if any(some)}
+    listed = words.listed([f"{row} ({count} runs)" for row, count in found.items()]) if found else ""
+    return [f"At the end the attention is even and does not choose: {listed}."] if found else []
+
+
+def _even(run: Result) -> bool | None:
+    """Whether the last weights are nearly all the same: their entropy is 99 % of the largest there can be."""
+    if "attention" not in run.figures:
+        return None
+    of = run.figures["attention"]
+    return bool(of["entropy"][-1] >= EVEN * math.log(len(of["matrices"][-1])))
 
 
 def copies(lines: Sequence[Compared]) -> list[str]:
@@ -193,6 +211,7 @@ def of_table(lines: Sequence[Compared]) -> list[str]:
         not_run,
         accidents,
         movements,
+        evenness,
         optima,
         search,
         choices,
