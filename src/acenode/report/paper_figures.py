@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..datasets import ou, ushcn_raw
 from ..datasets.files import Folder
 from ..paper import images
 from ..paper.results import Result, slug
@@ -22,6 +23,8 @@ from .verdict import RAN_AWAY
 _MONITORS = {
     (row.table, row.name): row.task.monitor for rows in TABLES.values() for row in rows if isinstance(row, Row)
 }
+_VARIABLES = {"ushcn": ushcn_raw.ELEMENTS, "double-ou": ou.VARIABLES}
+_WHO = "who (row) attends to whom (column)"
 _BANDS = (
     "Lines are means over seeds, dashed where they lie on each other; bands are the range. From every result file of "
     "the table above."
@@ -38,7 +41,7 @@ def galleries(
         attentive_first = sorted(lines, key=lambda c: "ACE" not in c.row)
         runs = {c.row: _steady_first(c, lines) for c in attentive_first if c.runs and c.trained}
         alone = _single_runs(table, runs, file_of, data_dir)
-        made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *alone]
+        made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *alone, *_ends(table, runs)]
     return [Gallery(made)] if made else []
 
 
@@ -173,13 +176,19 @@ def _among(row: str) -> str:
 def _single_runs(table: str, runs: Runs, file_of: Callable[[Result], str], data_dir: Folder | None) -> list[Picture]:
     """Pictures of one run each: the first seed that has them."""
 
-    def over_images(attention):
+    def over_time(row, attention):
+        return paper_plots.attention_over_time(attention, _names(table, row))
+
+    def over_images(row, attention):
         return attention_maps(attention, images.drawn(table, len(attention["maps"]), data_dir))
 
+    def embedded(row, points):
+        return paper_plots.embedding(points)
+
     kinds = {
-        "attention": (paper_plots.attention_matrices, "who (row) attends to whom (column), mean over samples"),
+        "attention": (over_time, f"{_WHO}, mean over samples"),
         "attention_maps": (over_images, "the attention to each place, mean over channels, a sample each row"),
-        "embedding": (paper_plots.embedding, "test features in the plane (t-SNE), coloured by class"),
+        "embedding": (embedded, "test features in the plane (t-SNE), coloured by class"),
     }
     made = []
     for kind, (draw, says) in kinds.items():
@@ -189,8 +198,26 @@ def _single_runs(table: str, runs: Runs, file_of: Callable[[Result], str], data_
                 name = f"{table}-{slug(kind)}-{slug(row)}"
                 more = _dimensions(row) if kind == "attention" else _spread(run.figures[kind])
                 caption = _sentences(f"{row}: {says}.", more, f"From {file_of(run)}")
-                made.append(picture(name, draw(run.figures[kind]), f"{row}: {says}", caption))
+                made.append(picture(name, draw(row, run.figures[kind]), f"{row}: {says}", caption))
     return made
+
+
+def _ends(table: str, runs: Runs) -> list[Picture]:
+    """The last attention between variables of every run: whether they agree."""
+    made = []
+    for row, own in runs.items():
+        last = {f"seed {r.seed}": r.figures["attention"]["matrices"][-1] for r in own if "attention" in r.figures}
+        if last and _among(row) == "variables":
+            says = f"{row}: {_WHO}, at the end, a run each"
+            caption = f"{says}; mean over samples. From every result file of the row."
+            figure = paper_plots.attention_matrices(last, _names(table, row))
+            made.append(picture(f"{table}-ends-{slug(row)}", figure, says, caption))
+    return made
+
+
+def _names(table: str, row: str) -> tuple[str, ...]:
+    """Of what attends to what, where these are variables."""
+    return _VARIABLES.get(table, ()) if _among(row) == "variables" else ()
 
 
 def _dimensions(row: str) -> str:
@@ -220,7 +247,12 @@ def _ablation(table: str, lines: Sequence[Compared]) -> list[Picture]:
             continue
         points = [(_short(line.row), line.published.mean if line.published else None, line.values) for line in own]
         what = f"{ours}: {words.metric(metric)}"
-        caption = f"{what} ({words.direction(metric)}), published beside ours. From the files of the table above."
+        lost = [f"{_short(line.row)}, {words.ran_away(line)}" for line in own if line.ran_away]
+        caption = _sentences(
+            f"{what} ({words.direction(metric)}), published beside ours.",
+            f"Not drawn: {words.listed(lost)}." if lost else "",
+            "From the files of the table above.",
+        )
         made.append(picture(f"{table}-{ours}", paper_plots.ablation(points, words.metric(metric)), what, caption))
     return made
 

@@ -165,6 +165,7 @@ def ablation(points: Sequence[tuple[str, float | None, Sequence[float]]], ylabel
                 axis.plot([k - 0.1], [theirs], "D", ms=6, mfc="none", color=FAINT, mew=1.5, label="published")
             if ours:
                 axis.plot([k + 0.1] * len(ours), ours, "o", ms=4, lw=0, alpha=0.7, color=COLOURS[0], label="ours")
+            if ours and np.isfinite(ours).all():
                 axis.plot([k, k + 0.2], [np.mean(ours)] * 2, color=COLOURS[0], lw=2, label="mean of ours")
         axis.set_xlim(-0.5, len(points) - 0.5)
         axis.set_xticks(range(len(points)), [name for name, _, _ in points])
@@ -176,24 +177,32 @@ def ablation(points: Sequence[tuple[str, float | None, Sequence[float]]], ylabel
         return figure
 
 
-def attention_matrices(attention: Mapping[str, Any]):
-    """The attention of one run at some moments; row: who attends, column: to whom."""
+def attention_over_time(attention: Mapping[str, Any], names: Sequence[str] = ()):
+    """The attention of one run at some moments."""
+    some = _some(len(attention["times"]))
+    return attention_matrices({f"t = {attention['times'][k]:.3g}": attention["matrices"][k] for k in some}, names)
+
+
+def attention_matrices(matrices: Mapping[str, Any], names: Sequence[str] = ()):
+    """Attentions by their titles; row: who attends, column: to whom."""
     with figure_style():
         import matplotlib.pyplot as plt
 
-        times, matrices = np.asarray(attention["times"]), np.asarray(attention["matrices"], float)
-        some = _some(len(times))
-        columns = min(3, len(some))
-        rows = math.ceil(len(some) / columns)
-        size = (WIDTH, WIDTH / 3 * rows + 0.2)
+        columns = min(3, len(matrices))
+        rows = math.ceil(len(matrices) / columns)
+        size = (WIDTH, (WIDTH / 3 + 0.1 * bool(names)) * rows + 0.2)
         figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+        most = 1.0 if names else max(float(np.max(matrix)) for matrix in matrices.values())
         drawn = None
-        for axis in axes.flat[len(some) :]:
+        for axis in axes.flat[len(matrices) :]:
             axis.axis("off")
-        for axis, k in zip(axes.flat, some, strict=False):
-            drawn = axis.imshow(matrices[k], "magma_r", vmin=0, vmax=float(matrices.max()))
-            axis.set_title(f"t = {times[k]:.3g}")
-            axis.set(xticks=[], yticks=[])
+        for k, (axis, (title, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=False)):
+            drawn = axis.imshow(np.asarray(matrix, float), "magma_r", vmin=0, vmax=most)
+            axis.set_title(title)
+            axis.set(xticks=range(len(names)), yticks=range(len(names)))
+            axis.set_xticklabels(names, rotation=90, fontsize=7)
+            axis.set_yticklabels(names if k % columns == 0 else [], fontsize=7)
+            axis.tick_params(length=0)
             axis.grid(False)
         assert drawn is not None
         figure.colorbar(drawn, ax=axes, fraction=0.04, pad=0.02, label="weight")
