@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from acenode.paper import published as paper
 from acenode.paper.results import Result, save
 from acenode.paper.tables import TABLES, rows_of
 
+ROOT = Path(__file__).parents[2]
 NAMES = {
     "mnist",
     "svhn",
@@ -110,3 +112,34 @@ def test_a_broken_result_file_is_named(tmp_path):
     (tmp_path / "mnist" / "torn.json").write_text("{")
     answer = shown("--results", tmp_path)
     assert answer.exit_code == 1 and "torn.json is not a result file" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "part, value, said",
+    [
+        ("metrics", {}, "it has no metrics"),
+        ("metrics", "good", "metrics are numbers by name"),
+        ("metrics", {"mse": None}, "metrics are numbers by name"),
+        ("seed", "a", "seed, epochs and parameters are whole numbers"),
+        ("config", 3, "config and history are by name"),
+        ("row", None, "table, row and protocol are texts"),
+    ],
+)
+def test_a_file_with_wrong_contents_is_named(tmp_path, part, value, said):
+    source = next((ROOT / "results/mnist").glob("*.json"))
+    spoilt = {**json.loads(source.read_text()), part: value}
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / source.name).write_text(json.dumps(spoilt))
+    answer = shown("--results", tmp_path)
+    assert answer.exit_code == 1 and answer.stderr.endswith(f"{source.name} is not a result file: {said}\n")
+
+
+def test_a_copy_of_a_result_does_not_count_twice(tmp_path):
+    source = next((ROOT / "results/mnist").glob("*.json"))
+    (tmp_path / "mnist").mkdir()
+    for name in (source.name, "copy.json"):
+        (tmp_path / "mnist" / name).write_bytes(source.read_bytes())
+    answer = shown("--results", tmp_path)
+    assert answer.exit_code == 1 and f"copy.json belongs at {tmp_path}/mnist/{source.name}" in answer.stderr
+    answer = shown("--results", source)
+    assert answer.exit_code == 1 and "is not a folder of result files" in answer.stderr

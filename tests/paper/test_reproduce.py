@@ -127,7 +127,7 @@ def test_the_command_stops_in_time_and_goes_on(prepared, tmp_path, monkeypatch):
         assert cut.exit_code == 75 and "The same call goes on from the last whole epoch." in cut.stderr
         assert results.load(tmp_path / "results") == []
     whole = CliRunner().invoke(app, [*asked, *places])
-    assert whole.exit_code == 0 and "over 1 seeds" in whole.stdout
+    assert whole.exit_code == 0 and "over 1 seed\n" in whole.stdout
     (kept,) = results.load(tmp_path / "results")
     (never_cut,) = reproduce(row(prepared, []), [0], tmp_path, tmp_path / "whole", epochs=2, progress=Quiet())
     assert kept.metrics == never_cut.metrics and kept.history == never_cut.history

@@ -18,7 +18,8 @@ from acenode.paper.results import load
 from acenode.paper.tables import TABLES
 from acenode.report import compared, readme, words
 from acenode.report.explanations import explained
-from acenode.report.paper import TITLES, attention_sentence
+from acenode.report.overview import attention_sentence, title_of
+from acenode.report.pairs import pairs
 from acenode.report.sentences import (
     accidents,
     budgets,
@@ -32,6 +33,7 @@ from acenode.report.sentences import (
     outdated,
     rates,
     search,
+    without_training,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,7 @@ def text(made):
 
 def test_every_table_of_the_paper_is_there_run_or_not(text):
     titles = re.findall("<h2>(.*?)</h2>", text)
-    assert titles[1:11] == [TITLES[table][0] for table in dict.fromkeys(p.table for p in published())]
+    assert titles[1:11] == [title_of(table) for table in dict.fromkeys(p.table for p in published())]
     assert titles[11:] == ["a table of our own"]
     assert text.count("Not run yet: the published numbers alone.") == 5
     anchors = re.findall('href="#(.*?)"', text)
@@ -116,11 +118,13 @@ def test_a_row_that_only_we_have_is_as_long_as_its_recipe():
 
 def test_of_a_pair_either_may_be_short():
     base, own = (
-        result("ushcn", n, 0, {"mse": 0.5}, epochs=100) for n in ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes, own leak")
+        result("ushcn", n, 0, {"mse": 0.5}, epochs=epochs)
+        for n, epochs in (("GRU-ODE-Bayes", 100), ("ACE-GRU-ODE-Bayes, own leak", 300))
     )
     lines = compared.tables([base, own])["ushcn"]
-    (pair,) = [p for p in compared.pairs("ushcn", lines) if p.one.row == own.row and p.gap and p.one.metric == "mse"]
-    assert not pair.one.short and pair.other.short and words.fairness(pair) == "after 100 of 300 epochs"
+    (pair,) = [p for p in pairs("ushcn", lines) if p.one.row == own.row and p.gap and p.one.metric == "mse"]
+    assert not pair.one.short and pair.other.short and pair.short
+    assert words.size(pair.other) == "1 x 100 of 300" and words.size(pair.one) == "1 x 300"
 
 
 def test_a_short_run_of_a_row_that_only_we_have_is_not_held_against_the_paper():
@@ -176,7 +180,7 @@ def test_models_are_held_against_the_best_there_can_be():
         result("double-ou", row, k, {"negll": v, "mse": 1.0}) for row, vs in scores.items() for k, v in enumerate(vs)
     ]
     (said,) = optima(compared.tables(runs)["double-ou"])
-    assert "NegLL of \N{MINUS SIGN}1.2500" in said and said.endswith("over it: GRU-ODE-Bayes 0.800.")
+    assert "NegLL of \N{MINUS SIGN}1.2500" in said and said.endswith("above it: GRU-ODE-Bayes 0.2500.")
     assert not optima(compared.tables(runs[1:])["double-ou"])
 
 
@@ -185,7 +189,7 @@ def test_unequal_recipes_are_not_passed_over():
     runs = [*accuracies("mnist", "ODE-Net", 0.9, 0.91, config={**other, "batch_size": 128, "eval_batch": 7})]
     for size, alike in ((128, True), (64, False)):
         attentive = accuracies("mnist", "ACE-ODE-Net", 0.9, 0.92, config={**other, "batch_size": size, "eval_batch": 9})
-        (pair,) = compared.pairs("mnist", compared.tables([*runs, *attentive])["mnist"])
+        (pair,) = pairs("mnist", compared.tables([*runs, *attentive])["mnist"])
         assert pair.alike == alike
 
 
@@ -199,7 +203,7 @@ def test_an_ablation_has_the_spread_that_another_table_prints():
 
 def test_unequal_budgets_are_not_passed_over():
     results = [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("mnist", "ACE-ODE-Net", 0.9, 0.92, epochs=10)]
-    (pair,) = compared.pairs("mnist", compared.tables(results)["mnist"])
+    (pair,) = pairs("mnist", compared.tables(results)["mnist"])
     assert words.pair(pair).endswith("not with the same settings")
 
 
@@ -213,7 +217,7 @@ def test_runs_from_before_a_setting_changed_are_named_and_not_held_against_new_o
         "The runs of GRU-ODE-Bayes do not have today's settings, or did not write them down "
         f"({words.listed(list(plain.config))}): to reproduce them is to train them again."
     ]
-    assert all(words.pair(pair).endswith("not with the same settings") for pair in compared.pairs("ushcn", lines))
+    assert all(words.pair(pair).endswith("not with the same settings") for pair in pairs("ushcn", lines))
 
 
 def test_names_with_commas_are_listed_with_semicolons():
@@ -278,9 +282,80 @@ def test_an_attention_is_also_held_against_one_that_does_not_choose():
         for k in (0, 1, 2)
     ]
     made = compared.tables(runs)
-    held = {pair.other.row: pair.effect for pair in compared.pairs("double-ou", made["double-ou"])}
+    held = {pair.other.row: pair.effect for pair in pairs("double-ou", made["double-ou"])}
     assert held == dict(zip(rows, ("helps", "hurts"), strict=True))
-    assert attention_sentence(made).startswith("In 1 comparison") and "helps in 1" in attention_sentence(made)
+    assert attention_sentence(made).startswith("In 1 comparison") and "hurts in 1 (Double" in attention_sentence(made)
+    alone = compared.tables([run for run in runs if run.row != rows[1]])
+    assert "helps in 1 (Double Ornstein-Uhlenbeck: ACE-GRU-ODE-Bayes, between variables)" in attention_sentence(alone)
+
+
+def test_an_attention_that_makes_runs_run_away_is_told_with_the_seeds_in_which_it_is_worse():
+    plain = [result("ushcn", "GRU-ODE-Bayes", k, {"mse": 0.5}) for k in range(3)]
+    own = [result("ushcn", "ACE-GRU-ODE-Bayes", k, {"mse": mse}) for k, mse in enumerate((0.6, 0.4, 1e9))]
+    made = compared.tables([*plain, *own])
+    (pair,) = [p for p in pairs("ushcn", made["ushcn"]) if p.gap]
+    assert pair.effect == "runs away" and words.ours(pair.one) == "1 of 3 runs ran away, median 0.6000"
+    assert words.reason(pair) == "ACE-GRU-ODE-Bayes: 1 of 3 runs ran away; it is worse in 2 of 3 seeds"
+    assert "makes 1 run away (USHCN: ACE-GRU-ODE-Bayes)" in attention_sentence(made)
+
+
+def test_rates_that_validation_chose_for_both_may_differ():
+    def runs(row, rate, **more):
+        return accuracies("mnist", row, 0.9, 0.91, config={"epochs": 160, "learning_rate": rate, **more})
+
+    tuned = [*runs("ODE-Net", 0.1, grid=[]), *runs("ACE-ODE-Net", 0.01, grid=[])]
+    half = [*runs("ODE-Net", 0.1), *runs("ACE-ODE-Net", 0.01, grid=[])]
+    alike = [pairs("mnist", compared.tables(each)["mnist"])[0].alike for each in (tuned, half)]
+    assert alike == [True, False]
+    assert "In 1 more, not" in attention_sentence(compared.tables([*half, *accuracies("svhn", "ODE-Net", 0.9, 0.91),
+        *accuracies("svhn", "ACE-ODE-Net", 0.9, 0.92)]))  # fmt: skip
+
+
+def test_what_is_not_the_papers_setting_is_held_neither_against_its_numbers_nor_against_its_gain():
+    rows = ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes")
+    runs = [
+        result("ushcn", row, k, {"mse": 0.7 + 0.001 * k * (row != rows[0])}, protocol="one state")
+        for row in rows
+        for k in (0, 1)
+    ]
+    lines = compared.tables(runs)["ushcn"]
+    (pair,) = [p for p in pairs("ushcn", lines) if p.gap]
+    assert pair.claimed and pair.expected is None and pair.effect == "no difference seen"
+    assert pair.one.gap is None and words.standing(pair.one) == "not comparable: another setting"
+    undefined = [result("cifar10", "ODE-Net", 0, {"accuracy": 0.8, "silhouette": 0.3})]
+    standings = {c.metric: words.standing(c) for c in compared.tables(undefined)["cifar10"] if c.runs}
+    assert standings["silhouette"].startswith("not comparable") and "not comparable" not in standings["accuracy"]
+
+
+def test_rows_are_held_against_what_needs_no_training():
+    simple = [replace(result("ushcn", "LOCF", k, {"mse": 1.0 + k}, epochs=0), parameters=0) for k in (0, 1, 2)]
+    rows = {"GRU-D": -0.1, "GRU-Simple": 0.2}
+    runs = [result("ushcn", row, k, {"mse": 1.0 + k + by + 0.001 * k}) for row, by in rows.items() for k in (0, 1, 2)]
+    assert without_training(compared.tables([*simple, *runs])["ushcn"]) == [
+        "Not better than LOCF (MSE) without doubt: GRU-Simple."
+    ]
+    assert without_training(compared.tables([*simple, *runs[:3]])["ushcn"]) == [
+        "Every trained row is better than LOCF (MSE)."
+    ]
+    assert without_training(compared.tables([*simple, *runs[3:]])["ushcn"]) == [
+        "No trained row is better than LOCF (MSE) without doubt."
+    ]
+
+
+def test_an_attention_that_stands_still_is_told():
+    still = {"attention": {"matrices": [[[0.5, 0.5], [1, 0]]] * 2, "entropy": [0.3, 0.3]}}
+    runs = accuracies("physionet-classification", "ACE-Latent-ODE (ODE Enc.)", 0.9, figures=still)
+    _, said = movements(compared.tables(runs)["physionet-classification"])
+    assert said == "It stands still in ACE-Latent-ODE (ODE Enc.): this row tells nothing of one that moves."
+
+
+def test_numbers_that_the_paper_does_not_have_get_two_digits_of_their_spread():
+    def places(*values):
+        runs = [result("double-ou", "GRU-ODE-Bayes", k, {"mse": value}) for k, value in enumerate(values)]
+        (line,) = [c for c in compared.tables(runs)["double-ou"] if c.metric == "mse"]
+        return words.places(line)
+
+    assert [places(0.00543, 0.00546), places(0.5, 0.7), places(0.5, 0.5), places(0.5)] == [6, 4, 4, 4]
 
 
 def test_only_what_is_fair_is_counted_and_only_once():
@@ -295,18 +370,20 @@ def test_only_what_is_fair_is_counted_and_only_once():
 
 def test_of_the_settings_of_the_attention_only_the_choice_of_validation_is_held_against_its_base():
     base, *names = [row.name for row in TABLES["attention-settings"]]
-    scores = {base: (0.4, 0.3), names[0]: (0.2, 0.5), names[1]: (0.5, 0.1), names[2]: (0.3, 0.2)}  # validation, test
+    scores = {base: (0.4, 0.3), names[0]: (0.5, 0.1), names[1]: (0.2, 0.5), names[2]: (0.3, 0.2)}  # validation, test
     runs = [
         replace(result("attention-settings", row, k, {"mse": test}), validation={"validation_mse": known + 0.01 * k})
         for row, (known, test) in scores.items()
         for k in (0, 1, 2)
     ]
     lines = compared.tables(runs)["attention-settings"]
-    (pair,) = compared.pairs("attention-settings", lines)
-    assert (pair.one.row, pair.other.row, pair.effect) == (names[0], base, "hurts")
+    held = {pair.one.row: (pair.other.row, pair.effect) for pair in pairs("attention-settings", lines)}
+    assert held == {names[0]: (base, "helps"), names[1]: (base, "hurts")}  # the first was named before
     (said,) = search(lines)
-    assert said.startswith(f"Mean MSE on validation data: {names[0]} 0.2100; {names[2]} 0.3100; {base} 0.4100; and")
-    assert f"That chose {names[0]}," in said
+    assert said.startswith(f"Mean MSE on validation data: {names[1]} 0.2100; {names[2]} 0.3100; {base} 0.4100; and")
+    assert f"That chose {names[1]};" in said
+    shorter = [replace(run, config={"epochs": 3}) if run.row == names[1] else run for run in runs]
+    assert f"That chose {names[2]};" in search(compared.tables(shorter)["attention-settings"])[0]
     assert not search(compared.tables(everything())["mnist"])
 
 
@@ -315,8 +392,8 @@ def test_how_an_attention_is_trained_is_not_held_against_a_row_without_one():
     rows = {"ODE-Net": 0, "ACE-ODE-Net": 1, "ACE-ODE-Net (Large)": 0}
     runs = [r for name, k in rows.items() for r in accuracies("mnist", name, 0.9, 0.91, config=configs[k])]
     made = compared.tables(runs)
-    assert all(pair.alike for pair in compared.pairs("mnist", made["mnist"]) if pair.other.row == "ODE-Net")
-    assert not any(pair.alike for pair in compared.pairs("attention-size", made["attention-size"]) if pair.gap)
+    assert all(pair.alike for pair in pairs("mnist", made["mnist"]) if pair.other.row == "ODE-Net")
+    assert not any(pair.alike for pair in pairs("attention-size", made["attention-size"]) if pair.gap)
 
 
 def test_only_rows_that_were_run_are_explained():
@@ -366,7 +443,10 @@ def test_a_rewritten_report_holds_no_runs_and_no_figures_that_are_gone(tmp_path)
         (lambda folder: shutil.rmtree(folder / "results"), "no result files in"),
         (lambda folder: next(folder.glob("results/mnist/*")).write_text("{"), "is not a result file: Expecting"),
         (lambda folder: next(folder.glob("results/mnist/*")).write_text("{}"), "is not a result file: 'notes'"),
-        (lambda folder: (folder / "results/mnist").rename(folder / "results/moved"), "is not in its place"),
+        (
+            lambda folder: (folder / "results/mnist").rename(folder / "results/moved"),
+            "row and seed name the file",
+        ),
         (lambda folder: (folder / "out").write_text("a file"), "cannot use"),
         (lambda folder: (folder / "README.md").write_text("no markers"), "README.md needs the lines <!-- results"),
         (lambda folder: (folder / "README.md").unlink(), "No such file"),

@@ -8,6 +8,7 @@ from runs import accuracies
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
 from acenode.report import compared, verdict, words
+from acenode.report.pairs import pairs
 from acenode.report.paper_plots import _in_common_bins
 from acenode.report.verdict import Gap
 
@@ -116,7 +117,7 @@ def test_a_published_loss_is_called_one(ours, said):
         accuracies("activity", "FC-ACE-Latent-ODE", *ours)
         + accuracies("activity", "Latent-ODE (ODE Enc.)", 0.83, 0.84, 0.84)
     )["activity"]
-    (pair,) = (p for p in compared.pairs("activity", lines) if p.one.row == "FC-ACE-Latent-ODE")
+    (pair,) = (p for p in pairs("activity", lines) if p.one.row == "FC-ACE-Latent-ODE")
     assert words.reason(pair) == said
 
 

@@ -1,6 +1,7 @@
 """`acenode tables`: the paper's numbers and ours."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,7 @@ def tables(
     from ..report.compared import tables as compared
 
     try:
-        made = compared(load(results) if results.is_dir() else [])
+        made = compared(load(results))
     except BrokenResult as error:
         fail(str(error))
     made |= {name: [] for name in known() if name not in made}
@@ -98,8 +99,10 @@ def _record(line: "Compared") -> dict[str, object]:
         "published_mean": p.mean if p else None,
         "published_sd": p.sd if p else None,
         "published_parameters": p.parameters if p else "",
-        "mean": line.mean,
+        "mean": None if line.ran_away else line.mean,
         "sd": line.sd,
+        "median": line.median if line.runs and math.isfinite(line.median) else None,
+        "ran_away": line.ran_away,
         "seeds": len(line.runs),
         "epochs": line.epochs if run else None,
         "protocol": run.protocol if run else None,

@@ -41,6 +41,7 @@ from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
 FARTHEST = 5.0  # standard deviations from the mean
+NOISE = 0.2  # standard deviations, on the values in training for a label
 HALF = 0.5  # of the 48 hours are known where the rest is asked for
 COMMITTEE = 5  # models
 AVERAGE = 0.999  # of the parameters, where values are asked for: by validation, with Latent-ODE
@@ -207,7 +208,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         table="physionet-classification",
         name=name,
         data=_mortality,
-        task=LabelSeries(read=read, noise=0.2, hide=restraint.hide),
+        task=LabelSeries(read=read, noise=NOISE, hide=restraint.hide),
         build=mortality_model(kind, read),
         recipe=partial(recipe, weight_decay=restraint.weight_decay, average=restraint.average),
         epochs=30,
@@ -216,7 +217,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         config={
             "read": read,
             "scaling": "standard deviations of training records",
-            "noise": 0.2,
+            "noise": NOISE,
             "weight_decay": restraint.weight_decay,
             **({"hidden_variables": restraint.hide} if restraint.hide else {}),
             **({"average": restraint.average} if restraint.average else {}),

@@ -186,7 +186,8 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
 
 def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
     """Write the scores of a row that is not trained."""
-    seeds = [s for s in (seeds if row.by_seed else [0]) if not results.path_of(folder, row.table, row.name, s).exists()]
+    paths = {seed: results.path_of(folder, row.table, row.name, seed) for seed in (seeds if row.by_seed else [0])}
+    seeds = [seed for seed, path in paths.items() if not (path.exists() and results.read(path))]
     written = []
     for seed, metrics in zip(seeds, row.score(data_dir, seeds) if seeds else (), strict=True):
         result = results.Result(
@@ -233,4 +234,4 @@ def _plain(recipe: Recipe, samples: int) -> dict[str, object]:
 def summary(rows: Sequence[results.Result], metric: str) -> str:
     values = np.array([r.metrics[metric] for r in rows])
     spread = f" +- {values.std(ddof=1):.2g}" if len(values) > 1 and np.isfinite(values).all() else ""
-    return f"{metric} {values.mean():.4g}{spread} over {len(values)} seeds"
+    return f"{metric} {values.mean():.4g}{spread} over {len(values)} seed{'s' if len(values) > 1 else ''}"

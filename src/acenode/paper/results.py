@@ -55,16 +55,27 @@ def path_of(folder: Path, table: str, row: str, seed: int, quick: bool = False) 
     return folder / table / f"{slug(row)}-seed{seed}{'-quick' if quick else ''}.json"
 
 
+def place(folder: Path, result: Result) -> Path:
+    """Where a result belongs."""
+    return path_of(folder, result.table, result.row, result.seed, bool(result.config.get("quick")))
+
+
 def save(folder: Path, result: Result) -> Path:
-    path = path_of(folder, result.table, result.row, result.seed, bool(result.config.get("quick")))
+    path = place(folder, result)
     text = json.dumps(worded(asdict(result)), indent=1, sort_keys=True, allow_nan=False)
     write_atomically(path, _short_lists(text).encode() + b"\n")
     return path
 
 
 def load(folder: Path) -> list[Result]:
-    """Every result below `folder`."""
-    return [read(path) for path in sorted(folder.glob("*/*.json"))]
+    """Every result below `folder`, each in its place: a copy under another name would count twice."""
+    if folder.exists() and not folder.is_dir():
+        raise BrokenResult(f"{folder} is not a folder of result files.")
+    found = {path: read(path) for path in sorted(folder.glob("*/*.json"))}
+    for path, result in found.items():
+        if path != place(folder, result):
+            raise BrokenResult(f"{path} belongs at {place(folder, result)}: its table, row and seed name the file.")
+    return list(found.values())
 
 
 def read(path: Path) -> Result:
@@ -73,9 +84,25 @@ def read(path: Path) -> Result:
         notes = tuple(found["notes"])
         parts = ("metrics", "validation", "history", "config", "figures")
         numbers = {part: _numbered(found[part]) for part in parts if part in found}
+        _check({**found, **numbers})
         return Result(**{**found, "notes": notes, **numbers})
     except (ValueError, TypeError, KeyError) as error:
         raise BrokenResult(f"{path} is not a result file: {error}") from error
+
+
+def _check(found: Mapping[str, Any]) -> None:
+    """Contents of a file that would mislead or break what reads them."""
+    if not all(isinstance(found[part], str) for part in ("table", "row", "protocol")):
+        raise ValueError("table, row and protocol are texts")
+    if not all(type(found[part]) is int for part in ("seed", "epochs", "parameters")):
+        raise ValueError("seed, epochs and parameters are whole numbers")
+    if not all(isinstance(found[part], dict) for part in ("config", "history")):
+        raise ValueError("config and history are by name")
+    for part in ("metrics", "validation"):
+        if not isinstance(found[part], dict) or any(type(each) not in (int, float) for each in found[part].values()):
+            raise ValueError(f"{part} are numbers by name")
+    if not found["metrics"]:
+        raise ValueError("it has no metrics")
 
 
 def worded(found: Any) -> Any:

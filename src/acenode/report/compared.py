@@ -1,8 +1,8 @@
-"""The paper's tables with our runs beside them: which runs stand for which number, which rows are a pair."""
+"""The paper's tables with our runs beside them: which runs stand for which number."""
 
 import functools as ft
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from operator import attrgetter
 
@@ -11,7 +11,6 @@ import numpy as np
 from ..paper.published import Published, published, runs_of
 from ..paper.results import Result
 from ..paper.row import Row
-from ..paper.settings import TABLE as SETTINGS
 from ..paper.tables import TABLES
 from . import verdict
 
@@ -33,19 +32,26 @@ COPIES = {
 
 COMPARABLE = {"sound", *COPIES}  # protocols of runs on the paper's data and question
 
+UNDEFINED = {"silhouette": "features, images and clusters of our choice"}
+"""Metrics that the paper does not define, and what ours are of."""
+
 BESIDE = {"physionet-regression": ("mse_per_value",), "double-ou": ("negll", "mse")}
 """Metrics to show beside the published ones, which are not sound or not there."""
 
 ABLATIONS = ("attention-size", "attention-type")  # tables that are about the attention itself
-
-_OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings of a run that its fairness does not hang on
-_OF_ATTENTION = {"algorithm", "unit", "main_gradient", "initial_with", "norm"}  # without g they mean nothing
 
 
 @ft.cache
 def _of_the_paper() -> frozenset[tuple[str, str]]:
     """Table and name of our rows that the paper has a number for."""
     return frozenset((p.ours_table, p.ours_row) for p in published())
+
+
+@ft.cache
+def _usual_epochs(table: str) -> frozenset[int]:
+    """Of our recipes for the rows of a table that the paper has."""
+    paper = _of_the_paper()
+    return frozenset(row.epochs for row in TABLES.get(table, ()) if isinstance(row, Row) and (table, row.name) in paper)
 
 
 def _spread(number: Published) -> float | None:
@@ -98,9 +104,14 @@ class Compared:
         return float(np.mean(found)) if found else np.nan
 
     @property
+    def median(self) -> float:
+        """Over seeds; infinite where most ran away."""
+        return float(np.median(self.values))
+
+    @property
     def gap(self) -> verdict.Gap | None:
-        """Ours minus the paper's number."""
-        if self.published is None or not self.runs:
+        """Ours minus the paper's number, where they are comparable."""
+        if self.published is None or not self.runs or self.other_protocol:
             return None
         return verdict.from_number(self.values, self.published.mean, _spread(self.published))
 
@@ -121,8 +132,8 @@ class Compared:
 
     @property
     def full_epochs(self) -> int | None:
-        """As published; of a row that the paper does not have, those of its recipe."""
-        if self.in_paper:
+        """As published; of a row that the paper does not have and that is not as long as others, its recipe's."""
+        if self.in_paper or (self.trained_as and self.trained_as.epochs in _usual_epochs(self.ours[0])):
             return EPOCHS.get(self.ours[0])
         return None if self.trained_as is None else self.trained_as.epochs
 
@@ -160,49 +171,9 @@ class Compared:
 
     @property
     def other_protocol(self) -> str:
-        """Where the runs differ from the paper in data or question: the words for it."""
-        return "; ".join(dict.fromkeys(r.protocol for r in self.runs if r.protocol not in COMPARABLE))
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A row held against another of the same table."""
-
-    one: Compared
-    other: Compared
-    usual_gain: float | None = None  # of an attention in the paper's table, if not of this row
-
-    @property
-    def gap(self) -> verdict.Gap | None:
-        if not (self.one.runs and self.other.runs):
-            return None
-        return verdict.from_values(self.one.by_seed, self.other.by_seed)
-
-    @property
-    def claimed(self) -> float | None:
-        """The paper's gain; more is better."""
-        one, other = self.one.published, self.other.published
-        return verdict.gain(one.mean - other.mean, self.one.metric) if one and other else None
-
-    @property
-    def expected(self) -> float | None:
-        """The gain to hold ours against."""
-        return self.usual_gain if self.claimed is None else self.claimed
-
-    @property
-    def effect(self) -> verdict.Effect:
-        return verdict.effect(self.gap, self.one.metric, self.expected) if self.gap else "cannot tell"
-
-    @property
-    def alike(self) -> bool:
-        """Whether the runs of both had the same settings, as far as both know of them, written down on the same day."""
-        both = self.one, self.other
-        written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
-        shared = set.intersection(*written) - _OWN - (set() if self.other.base else _OF_ATTENTION)
-        had = [{repr([r.config[name] for name in sorted(shared)]) for r in c.runs} for c in both]
-        wanted = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
-        missing = [wanted & set(c.outdated) for c in both]
-        return had[0] == had[1] and missing[0] == missing[1]
+        """Where the runs differ from the paper in data or question, or the metric is not defined there: the words."""
+        undefined = (UNDEFINED[self.metric],) if self.metric in UNDEFINED and self.runs else ()
+        return "; ".join(dict.fromkeys([*undefined, *(r.protocol for r in self.runs if r.protocol not in COMPARABLE)]))
 
 
 def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
@@ -227,53 +198,9 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
     return made
 
 
-def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
-    """The rows of a table to be held against each other, as far as one of the two has runs."""
-    held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
-    if table == SETTINGS:
-        lines = [line for line in lines if not line.base or line.row == chosen(lines)]
-    found = [
-        Pair(one, other)
-        for one in lines
-        for other in lines
-        if (one.ours[0], one.metric) == (other.ours[0], other.metric) and (one.runs or other.runs) and held(one, other)
-    ]
-    gains: dict[str, float] = {}
-    for pair in found:
-        if pair.claimed is not None and pair.claimed > 0:
-            gains[pair.one.metric] = max(pair.claimed, gains.get(pair.one.metric, 0.0))
-    return [replace(pair, usual_gain=gains.get(pair.one.metric)) for pair in found]
-
-
-def by_validation(lines: Sequence[Compared]) -> list[Compared]:
-    """Those that have a validation score, best first."""
-    scored = [line for line in lines if np.isfinite(line.validation)]
-    return sorted(scored, key=lambda line: verdict.gain(line.validation, line.metric), reverse=True)
-
-
-def chosen(lines: Sequence[Compared]) -> str | None:
-    """The attentive row with the best validation score."""
-    return next((line.row for line in by_validation(lines) if line.base), None)
-
-
-def _attentive(one: Compared, other: Compared) -> bool:
-    """A row, and the one that it extends by an attention or whose attention does not choose."""
-    return other.ours[1] in one.held_against
-
-
-def _larger(one: Compared, other: Compared) -> bool:
-    return (one.ours[1], other.ours[1]) == ("ACE-ODE-Net (Large)", "ACE-ODE-Net")
-
-
-def _evolving(one: Compared, other: Compared) -> bool:
-    """An attention that evolves from a correlation, and another of the same model."""
-    alike = one.base and one.base == other.base
-    return bool(alike) and one.ours[1].startswith("ACE") and other.ours[1].startswith(("FC-", "Fixed-"))
-
-
-def digits(line: Compared) -> int:
-    """Decimal places with which the paper prints such a number, or else the numbers of such a table."""
+def digits(line: Compared) -> int | None:
+    """Decimal places with which the paper prints such a number, or else the numbers of such a table, if there are."""
     table = [p for p in published() if p.ours_table == line.ours[0]]
     such = [p for p in table if p.metric == line.metric] or table
     numbers = [x for p in such for x in (p.mean, p.sd) if x is not None]
-    return max((-int(Decimal(repr(x)).as_tuple().exponent) for x in numbers), default=4)
+    return max((-int(Decimal(repr(x)).as_tuple().exponent) for x in numbers), default=None)

@@ -1,67 +1,49 @@
 """The report on the paper's tables: every number of the paper, ours beside it, verdicts, files and figures."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..datasets.files import Folder
-from ..paper.results import BrokenResult, Result, path_of
+from ..paper.results import Result, place
 from . import page, verdict, words
-from .compared import ABLATIONS, SETTINGS, Compared, Pair, pairs, tables
+from .compared import Compared, tables
 from .explanations import explained
+from .overview import ABOUT, COLUMNS, TONES, attention_sentence, overview, pair_tone, title_of
+from .pairs import Pair, pairs
 from .paper_figures import galleries
 from .sentences import disagreements, of_table
 
 TITLE = "ACE-NODE: the paper's tables and ours"
-TITLES = {
-    "mnist": ("MNIST", "Handwritten digits: the part of the test images that is classified right."),
-    "svhn": ("SVHN", "House numbers: the part of the test images that is classified right."),
-    "cifar10": ("CIFAR10", "Photographs of ten kinds of things: the part of the test images that is classified right."),
-    "silhouette": ("Silhouette", "How clearly the features of CIFAR10 classifiers fall into clusters."),
-    "ushcn": ("USHCN", "Daily climate, seen sporadically: a forecast of what is seen next."),
-    "physionet-classification": ("PhysioNet mortality", "Who dies in hospital, from 48 hours of intensive care."),
-    "physionet-regression": ("PhysioNet values", "Measurements of intensive care, reconstructed and forecast."),
-    "activity": ("Human Activity", "What a person is doing, at each point of time, from four sensors."),
-    "double-ou": ("Double Ornstein-Uhlenbeck", "A generated process whose best possible forecast is known."),
-    SETTINGS: (
-        "Settings of the attention",
-        "What the paper leaves open, tried one by one where the path counts: PhysioNet's extrapolation.",
-    ),
-    "attention-size": ("Size of attention", "Ablation: the image classifiers with a small and a large attention."),
-    "attention-type": ("Kind of attention", "Ablation: the first attention from a dense layer, fixed, or evolving."),
-}
 READING = (
     "Ours: mean ± standard deviation over seeds, on test data. Those chose nothing: validation data chose the epoch "
     "and, where there was a choice, the settings. Published: as the paper prints it.",
     "Difference: ours minus published, and in brackets the interval that holds it with 95 % confidence, by Welch's t "
     "over our seeds and the five that the paper says it had; where it prints no spread, its number is taken as exact. "
-    "With one seed there is no interval.",
+    "With one seed there is no interval. All intervals are over seeds with the test data as they are (on USHCN over "
+    "folds): what other test data would give is not in them.",
     "Rows against each other: where both have the same seeds (the same split, or the same fold), the differences are "
     "taken seed by seed and the interval is theirs (paired); otherwise it is Welch's.",
     "The attention helps or hurts where the interval leaves out zero. It does not help where the interval holds zero "
     "and leaves out the paper's gain, or for a row that the paper does not have, its gain in that table and metric. "
-    "There is no telling where it holds both. Where there is no such gain, no difference is seen. Each interval is for "
-    "itself: among many, one in twenty errs. A verdict has a colour where both rows had all epochs and the same "
-    "settings.",
-    "A run ran away if its error is a thousand times the smallest of its row, or not a number.",
+    "There is no telling where it holds both. Where there is no such gain, or data and question are not the paper's, "
+    "no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a colour where "
+    "both rows had all epochs and the same settings; learning rates that validation chose for both may differ.",
+    "In short, there is one verdict for each attentive row: by the metric that chose its epoch, and, where such a row "
+    "was run, against an attention that does not choose.",
+    "A run ran away if its error is a thousand times the smallest of its row, or not a number; the attention runs away "
+    "where that befell runs of the attentive row alone.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
     "the published one. A quick run, or one with fewer epochs than the paper's, is marked where it stands; "
     "full runs of a row take the place of quick ones.",
 )
 
 
-OVERVIEW = ("Rows run", "The attention", "Ours against the paper")
 INTERVAL = "[95\N{NO-BREAK SPACE}%]"
-TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad"}
 
 
 def file_of(run: Result) -> str:
     """The file of a run, as seen from the report and from the project."""
-    return _path(Path("results"), run).as_posix()
-
-
-def _path(folder: Path, run: Result) -> Path:
-    return path_of(folder, run.table, run.row, run.seed, quick=bool(run.config.get("quick")))
+    return place(Path("results"), run).as_posix()
 
 
 def sections(results: Sequence[Result], data_dir: Folder | None = None) -> list[page.Section]:
@@ -75,16 +57,12 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
 
     Where the images of a table are in `data_dir`, the attention is drawn over them.
     """
-    paths = [_path(folder, r) for r in results]
-    for path in paths:
-        if paths.count(path) > 1 or not path.is_file():
-            raise BrokenResult(f"{path}: two result files have this table, row and seed, or one is not in its place.")
     lead = (
         f"Attentive co-evolving neural ODEs (KDD 2021), trained again. Made by acenode report from {len(results)} "
         "result files. Every number of ours opens to the files it comes from; they lie in the folder "
         "results beside this page."
     )
-    copies = {file_of(run): path for run, path in zip(results, paths, strict=True)}
+    copies = {file_of(run): place(folder, run) for run in results}
     return page.write(out, TITLE, lead, sections(results, data_dir), contents=True, copies=copies)
 
 
@@ -94,75 +72,17 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
 def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> page.Section:
     rows = []
     for table, lines in compared.items():
-        title = TITLES.get(table, (table, ""))[0]
+        title = title_of(table)
         rows.append([page.Cell(title, link=f"#{page.Section(title, ()).anchor}"), *overview(table, lines)])
-    table = page.Table(["Table", *OVERVIEW], rows, stacked=True, words=["Table", *OVERVIEW])
+    table = page.Table(["Table", *COLUMNS], rows, stacked=True, words=["Table", *COLUMNS])
     return page.Section("In short", [attention_sentence(compared)], [table, page.Details("How to read this", READING)])
-
-
-def overview(table: str, lines: Sequence[Compared]) -> list[page.Cell]:
-    """A table in the words of `OVERVIEW`."""
-    own = [line for line in lines if line.runs]
-    if not own:
-        return [page.Cell("not run yet", "soft"), page.Cell(""), page.Cell("")]
-    return [_count(lines), _effects(table, lines), _standings(own)]
-
-
-def attention_sentence(compared: dict[str, list[Compared]]) -> str:
-    """Over all tables that are not ablations: how often the attention helps, where the two rows had the same chance."""
-    every = [p for table, lines in compared.items() if table not in ABLATIONS for p in pairs(table, lines) if p.gap]
-    once = {p.one.ours: p for p in reversed(every)}.values()  # by the first metric of the row
-    held = [p for p in once if p.alike]
-    if not held:
-        return "No attentive model has been run beside the model it extends with the same settings."
-    count = Counter(p.effect for p in held)
-    parts = [f"{e} in {count[e] or 'none'}" for e in ("helps", "does not help", "hurts")]
-    times = f"{len(held)} comparison{'s' if len(held) > 1 else ''}"
-    full = sum(not (p.one.short or p.other.short) for p in held)
-    return (
-        f"In {times} of an attentive model with the one it extends, trained with the same settings, the attention "
-        f"{words.listed(parts)}; no difference is seen in {count['no difference seen'] or 'none'}, and in "
-        f"{count['cannot tell'] or 'none'} the runs cannot tell. {full} of them had all their epochs."
-    )
-
-
-def _count(lines: Sequence[Compared]) -> page.Cell:
-    """How many of the paper's rows were run, and how many others."""
-    theirs = {line.row for line in lines if line.published}
-    run = {line.row for line in lines if line.runs}
-    more = f", {len(run - theirs)} not in the paper" if run - theirs else ""
-    return page.Cell(f"{len(run & theirs)} of {len(theirs)}{more}" if theirs else f"{len(run)}, not in the paper")
-
-
-def _effects(table: str, lines: Sequence[Compared]) -> page.Cell:
-    held = [p for p in pairs(table, lines) if p.gap]
-    if not held:
-        return page.Cell("")
-    count = Counter(p.effect for p in held)
-    first = _pair_tone(held[0])
-    tone = first if all(_pair_tone(p) == first for p in held) else ""
-    return page.Cell(", ".join(e if n == len(held) else f"{e} ({n})" for e, n in count.items()), tone)
-
-
-def _standings(lines: Sequence[Compared]) -> page.Cell:
-    gaps = [(line.gap, line.metric) for line in lines if line.gap and not line.other_protocol]
-    count = Counter(verdict.standing(gap, metric) for gap, metric in gaps)
-    said = {"better": "better", "worse": "worse", "level": "no difference seen", "unknown": "no interval"}
-    short = [line for line in lines if line.short and line.in_paper]
-    marks = []
-    if short:
-        full = words.span([line.full_epochs or 0 for line in short], "d")
-        marks.append(f"after {words.span([line.epochs for line in short], 'd')} of {full} epochs")
-    if any(line.other_protocol for line in lines):
-        marks.append("not the paper's setting")
-    return page.Cell("; ".join([", ".join(f"{n} {said[s]}" for s, n in count.items()), *marks]).strip("; "))
 
 
 # --- one table --------------------------------------------------------------------------------------------------
 
 
 def _section(table: str, lines: Sequence[Compared], data_dir: Folder | None) -> page.Section:
-    title, what = TITLES.get(table, (table, ""))
+    title, what = title_of(table), ABOUT.get(table, "")
     metrics = list(dict.fromkeys(line.metric for line in lines))
     asked = "; ".join(f"{words.metric(m)}: {words.direction(m)}" for m in metrics)
     said = [f"{what} {asked[0].upper()}{asked[1:]}.".strip()]
@@ -198,7 +118,7 @@ def tone(line: Compared) -> page.Tone:
     """A verdict has a colour where the runs had the paper's budget and setting."""
     if line.gap is None:
         return "soft"
-    if line.short or line.other_protocol:
+    if line.short:
         return ""
     return TONES.get(verdict.standing(line.gap, line.metric), "")
 
@@ -216,15 +136,15 @@ def _runs(line: Compared) -> page.Details:
         f"protocol: {words.listed(protocols)}",
     ]
     others = list(dict.fromkeys(name for r in runs for name in r.metrics if name != line.metric))
-    columns = ["Seed", *map(words.metric, (line.metric, *others)), "Best epoch", "Seconds", "File"]
+    columns = ["Seed", "File", *map(words.metric, (line.metric, *others)), "Best epoch", "Seconds"]
     rows = [
         [
             str(r.seed),
+            _link(r),
             words.number(value, words.places(line)),
             *(words.number(r.metrics[name], words.places(line)) if name in r.metrics else "" for name in others),
             str(r.best_epoch),
             f"{r.seconds:,.0f}",
-            _link(r),
         ]
         for r, value in zip(runs, line.values, strict=True)
     ]
@@ -254,17 +174,12 @@ def _pairs(table: str, lines: Sequence[Compared]) -> list[page.Table]:
     rows, below = [], {}
     for k, pair in enumerate(held):
         metric = [words.metric(pair.one.metric)] if several else []
-        said = page.Cell(words.pair(pair), _pair_tone(pair))
+        said = page.Cell(words.pair(pair), pair_tone(pair))
         rows.append([pair.one.row, pair.other.row, *metric, words.claimed(pair), words.gap_of_pair(pair), said])
         if pair.gap:
             below[k] = _seeds(pair, pair.gap)
     caption = words.QUESTIONS.get(table, words.ATTENTION)
     return [page.Table(columns, rows, caption=caption, below=below, stacked=True, words=["Against", "Metric"])]
-
-
-def _pair_tone(pair: Pair) -> page.Tone:
-    fair = pair.alike and not (pair.one.short or pair.other.short)
-    return TONES.get(pair.effect, "") if fair else ""
 
 
 def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:

@@ -192,7 +192,9 @@ def attention_matrices(matrices: Mapping[str, Any], names: Sequence[str] = ()):
         rows = math.ceil(len(matrices) / columns)
         size = (WIDTH, (WIDTH / 3 + 0.1 * bool(names)) * rows + 0.2)
         figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-        most = 1.0 if names else max(float(np.max(matrix)) for matrix in matrices.values())
+        largest = max(float(np.max(matrix)) for matrix in matrices.values())
+        even = 1 / len(next(iter(matrices.values())))
+        most = 1.0 if names else max(largest, 4 * even)  # so that even weights are pale
         drawn = None
         for axis in axes.flat[len(matrices) :]:
             axis.axis("off")

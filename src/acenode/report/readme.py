@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from ..paper.results import Result
 from . import words
-from .compared import ABLATIONS, Compared, Pair, pairs, tables
+from .compared import ABLATIONS, Compared, tables
 from .explanations import RELEASED, explained
-from .paper import OVERVIEW, TITLES, attention_sentence, overview
+from .overview import COLUMNS, attention_sentence, overview, title_of
+from .pairs import Pair, pairs
 from .sentences import of_table
 
 BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
@@ -30,25 +31,24 @@ def summary(results: Sequence[Result]) -> str:
     """Markdown: what was found, and each table that has runs of its own or, as an ablation, something to compare."""
     compared = tables(results)
     run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
-    missing = [_title(table) for table in compared if table not in run]
+    missing = [title_of(table) for table in compared if table not in run]
     lead = (
         f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data, which chose "
-        "nothing; in brackets is the interval that holds a difference with 95 % confidence. "
+        "nothing; in brackets is the interval that holds a difference with 95 % confidence, over seeds with the test "
+        "data as they are. "
         "`acenode report` makes a page of all of it, with figures, and every number with "
         f"its files. Released code: that of the authors, <{RELEASED}>."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
-    told: set[str] = set()
-    parts = [_wrapped(lead), "", *_overview(run), "", *(_table(table, lines, told) for table, lines in run.items())]
-    return "\n".join(parts)
+    return "\n".join([_wrapped(lead), "", *_overview(run), "", *(_table(table, lines) for table, lines in run.items())])
 
 
 def _overview(run: Mapping[str, Sequence[Compared]]) -> list[str]:
     """A line for each table, with a link to it."""
-    rows = [["Table", *OVERVIEW]]
+    rows = [["Table", *COLUMNS]]
     for table, lines in run.items():
-        title = _title(table)
+        title = title_of(table)
         link = f"[{title}](#{title.lower().replace(' ', '-')})"
         rows.append([link, *(cell.text for cell in overview(table, lines))])
     return _grid(rows)
@@ -61,18 +61,14 @@ def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines]
 
 
-def _title(table: str) -> str:
-    return TITLES.get(table, (table,))[0]
-
-
 def _worth(table: str, lines: Sequence[Compared]) -> bool:
     if table in ABLATIONS:
         return any(pair.gap for pair in pairs(table, lines))
     return any(line.runs for line in lines)
 
 
-def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
-    """One table; `told` are the explanations that stand above already."""
+def _table(table: str, lines: Sequence[Compared]) -> str:
+    """One table, folded."""
     own = [line for line in lines if line.runs]
     several = len({line.metric for line in own}) > 1
     rows = [["row", *(["metric"] if several else []), "published", "ours", "seeds x epochs", "difference", "verdict"]]
@@ -83,9 +79,9 @@ def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
             [line.row, *metric, words.published(line), words.ours(line), words.size(line), gap, words.standing(line)]
         )
     folders = words.listed([f"[`results/{name}`](results/{name})" for name in dict.fromkeys(c.ours[0] for c in own)])
-    said = _said(table, lines, told)
+    said = _said(table, lines)
     parts = [
-        f"### {_title(table)}",
+        f"### {title_of(table)}",
         "<details><summary>Numbers, verdicts and what to know of them</summary>",
         f"Files: {folders}.",
         "\n".join(_grid(rows)),
@@ -95,14 +91,12 @@ def _table(table: str, lines: Sequence[Compared], told: set[str]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _said(table: str, lines: Sequence[Compared], told: set[str]) -> list[str]:
+def _said(table: str, lines: Sequence[Compared]) -> list[str]:
     """The verdicts of the pairs; where ours is not the paper's number, and what may explain it."""
     said = [_verdict(pair) for pair in pairs(table, lines) if pair.gap]
     protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
     said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
-    about = [each for each in explained(table, lines) if each not in told]
-    told.update(about)
-    return [*said, *of_table(lines), *about]
+    return [*said, *of_table(lines), *explained(table, lines)]
 
 
 def _verdict(pair: Pair) -> str:

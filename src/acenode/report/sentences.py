@@ -9,10 +9,13 @@ from typing import cast
 import numpy as np
 
 from ..paper.results import Result
+from ..paper.settings import TABLE as SETTINGS
 from . import verdict, words
-from .compared import COPIES, SETTINGS, Compared, by_validation, chosen
+from .compared import COPIES, Compared
+from .pairs import by_validation, chosen
 
 EVEN = 0.99  # of the largest entropy
+STILL = 1e-3  # change of a weight or gate
 
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
@@ -55,9 +58,13 @@ def movements(lines: Sequence[Compared]) -> list[str]:
     said = []
     for what, moved in kinds.items():
         found = {c.row: [moved(r) for r in c.runs if math.isfinite(c.by_seed[r.seed])] for c in lines}
-        known = {row: [each for each in some if each is not None] for row, some in found.items()}
-        listed = [f"{row} {words.number(max(some), 4)}" for row, some in known.items() if some]
+        seen = {row: [each for each in some if each is not None] for row, some in found.items()}
+        known = {row: max(some) for row, some in seen.items() if some}
+        listed = [f"{row} {words.number(moved, 4)}" for row, moved in known.items()]
         said += [f"{what}: {words.listed(listed)}."] if listed else []
+        still = [row for row, moved in known.items() if moved < STILL]
+        rows = "these rows tell" if len(still) > 1 else "this row tells"
+        said += [f"It stands still in {words.listed(still)}: {rows} nothing of one that moves."] if still else []
     return said
 
 
@@ -170,10 +177,11 @@ def search(lines: Sequence[Compared]) -> list[str]:
     best = chosen(ranked)
     if best is None:
         return []
-    scores = [f"{line.row} {words.number(line.validation, words.places(line))}" for line in ranked]
+    places = max(map(words.places, ranked))
+    scores = [f"{line.row} {words.number(line.validation, places)}" for line in ranked]
     return [
-        f"Mean {words.metric(ranked[0].metric)} on validation data: {words.listed(scores)}. That chose {best}, the "
-        "only attentive row that is held against the one without."
+        f"Mean {words.metric(ranked[0].metric)} on validation data: {words.listed(scores)}. That chose {best}; it and "
+        "the row of the paper's tables are held against the one without attention, the others are not."
     ]
 
 
@@ -197,11 +205,44 @@ def optima(lines: Sequence[Compared]) -> list[str]:
     best = scores.pop("exact filter", None)
     if best is None or not scores:
         return []
-    reached = [f"{row} {score / best:.3f}" for row, score in scores.items()]
+    above = [f"{row} {words.number(score - best, 4)}" for row, score in scores.items()]
     return [
-        f"The exact filter knows the process, and its NegLL of {words.number(best, 4)} is the best there can be. The "
-        f"models' NegLL over it: {words.listed(reached)}."
+        f"The exact filter knows the process, and its NegLL of {words.number(best, 4)} is the best there can be. By so "
+        f"much the models lie above it: {words.listed(above)}."
     ]
+
+
+def without_training(lines: Sequence[Compared]) -> list[str]:
+    """Which rows are not better than the best that needs no training, metric by metric; those asked alike."""
+    said = []
+    for metric, asked in dict.fromkeys((c.metric, _asked(c)) for c in lines if c.runs and not c.trained):
+        own = [c for c in lines if c.runs and (c.metric, _asked(c)) == (metric, asked) and c.row != "exact filter"]
+        simple = [c for c in own if not c.trained]
+        trained = [c for c in own if c.trained]
+        if not (simple and trained):
+            continue
+        best = max(simple, key=lambda c: verdict.gain(c.mean or 0.0, metric))
+        others = [c.row for c in trained if _standing(c, best) != "better"]
+        than = f"better than {best.row} ({words.metric(metric)})"
+        if not others:
+            said.append(f"Every trained row is {than}.")
+        elif len(others) == len(trained):
+            said.append(f"No trained row is {than} without doubt.")
+        else:
+            said.append(f"Not {than} without doubt: {words.listed(others)}.")
+    return said
+
+
+def _standing(line: Compared, simple: Compared) -> str:
+    """Against a row of one number for all seeds, or of one for each."""
+    if len(simple.runs) > 1:
+        return verdict.standing(verdict.from_values(line.by_seed, simple.by_seed), line.metric)
+    return verdict.standing(verdict.from_number(line.values, simple.values[0]), line.metric)
+
+
+def _asked(line: Compared) -> object:
+    """The question, where a table has several, as its rows' names tell."""
+    return line.row.rpartition(", ")[2] if line.ours[0] == "physionet-regression" else None
 
 
 def of_table(lines: Sequence[Compared]) -> list[str]:
@@ -213,6 +254,7 @@ def of_table(lines: Sequence[Compared]) -> list[str]:
         movements,
         evenness,
         optima,
+        without_training,
         search,
         choices,
         rates,

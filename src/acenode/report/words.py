@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from . import verdict
-from .compared import Compared, Pair, digits
+from .compared import Compared, digits
+from .pairs import Pair
 
 METRICS = {
     "accuracy": "accuracy",
@@ -45,15 +46,21 @@ def number(value: float, places: int, sign: bool = False) -> str:
 
 
 def places(line: Compared) -> int:
-    """Decimal places of our own numbers: no fewer than four, no fewer than the paper's."""
-    return max(4, digits(line))
+    """Decimal places of our own numbers: no fewer than four, no fewer than the paper's.
+
+    Without such a number of the paper's, enough for two digits of the spread over seeds.
+    """
+    theirs = digits(line)
+    if theirs is not None or line.mean is None or not line.sd or line.sd < 1e-9 * abs(line.mean):
+        return max(4, theirs or 0)
+    return min(max(4, 1 - math.floor(math.log10(line.sd))), 7)
 
 
 def published(line: Compared) -> str:
     p = line.published
     if p is None:
         return "\N{EM DASH}"
-    count = digits(line)
+    count = digits(line) or 0
     return number(p.mean, count) + (f" ± {number(p.sd, count)}" if p.sd is not None else "")
 
 
@@ -61,7 +68,7 @@ def ours(line: Compared) -> str:
     if not line.runs:
         return "not run yet"
     if line.mean is None or line.ran_away:
-        return ran_away(line)
+        return ran_away(line) + (f", median {number(line.median, places(line))}" if math.isfinite(line.median) else "")
     spread = f" ± {number(line.sd, places(line))}" if line.sd is not None else ""
     return number(line.mean, places(line)) + spread
 
@@ -98,10 +105,10 @@ def size(line: Compared) -> str:
 def standing(line: Compared) -> str:
     """Our runs against the paper's number, in two or three words."""
     gap = line.gap
+    if line.published and line.other_protocol:
+        return "not comparable: another setting"
     if gap is None:
         return "not in the paper" if line.runs else ""
-    if line.other_protocol:
-        return "not comparable: another setting"
     if gap.low is None:
         return "one seed: no interval" if math.isfinite(gap.difference) else ran_away(line)
     said = {"better": "better than published", "worse": "worse than published"}
@@ -131,6 +138,8 @@ def reason(each: Pair) -> str:
     if gap is None:
         return f"{(each.other if each.one.runs else each.one).row} has not been run"
     lost = [f"{line.row}: {ran_away(line)}" for line in (each.one, each.other) if line.ran_away]
+    if each.effect == "runs away":
+        return f"{lost[0]}; it is worse in {each.worse} of {gap.seeds} seeds"
     if gap.low is None or gap.high is None:
         return "; ".join(lost) or "one seed has no interval"
     if each.effect == "does not help":
@@ -162,7 +171,7 @@ def claimed(each: Pair) -> str:
     """The paper's difference between the two rows."""
     if each.claimed is None:
         return ""
-    return number(verdict.gain(each.claimed, each.one.metric), digits(each.one), sign=True)
+    return number(verdict.gain(each.claimed, each.one.metric), digits(each.one) or 0, sign=True)
 
 
 def listed(words: Sequence[str]) -> str:

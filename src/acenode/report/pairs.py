@@ -1,0 +1,151 @@
+"""Rows held against each other: what an attention adds to a model, and whether the two had the same chance."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..paper import settings
+from . import verdict
+from .compared import ABLATIONS, Compared
+
+_OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings of a run that its fairness does not hang on
+_OF_ATTENTION = {"algorithm", "unit", "main_gradient", "initial_with", "norm"}  # without g they mean nothing
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row held against another of the same table."""
+
+    one: Compared
+    other: Compared
+    usual_gain: float | None = None  # of such an attention in the paper's table, if not of this row
+
+    @property
+    def gap(self) -> verdict.Gap | None:
+        if not (self.one.runs and self.other.runs):
+            return None
+        return verdict.from_values(self.one.by_seed, self.other.by_seed)
+
+    @property
+    def claimed(self) -> float | None:
+        """The paper's gain; more is better."""
+        one, other = self.one.published, self.other.published
+        return verdict.gain(one.mean - other.mean, self.one.metric) if one and other else None
+
+    @property
+    def expected(self) -> float | None:
+        """The gain to hold ours against: none where data or question are not the paper's."""
+        if self.one.other_protocol:
+            return None
+        return self.usual_gain if self.claimed is None else self.claimed
+
+    @property
+    def effect(self) -> verdict.Effect:
+        if self.gap is None:
+            return "cannot tell"
+        if self.one.ran_away and not self.other.ran_away:
+            return "runs away"
+        return verdict.effect(self.gap, self.one.metric, self.expected)
+
+    @property
+    def worse(self) -> int:
+        """In how many of the seeds that both have it is worse."""
+        one, other = self.one.by_seed, self.other.by_seed
+        return sum(verdict.gain(one[s] - other[s], self.one.metric) < 0 for s in {*one} & {*other})
+
+    @property
+    def alike(self) -> bool:
+        """Whether the runs of both had the same settings, as far as both know of them, written down on the same day.
+
+        Where validation chose the learning rates of both, each may have its own.
+        """
+        both = self.one, self.other
+        written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
+        shared = set.intersection(*written) - _OWN - (set() if self.other.base else _OF_ATTENTION)
+        if all("grid" in names for names in written):
+            shared -= {"learning_rate"}
+        had = [{repr([r.config[name] for name in sorted(shared)]) for r in c.runs} for c in both]
+        wanted = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
+        missing = [wanted & set(c.outdated) for c in both]
+        return had[0] == had[1] and missing[0] == missing[1]
+
+    @property
+    def short(self) -> bool:
+        """Whether either had less than a full budget."""
+        return self.one.short or self.other.short
+
+
+def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
+    """The rows of a table to be held against each other, as far as one of the two has runs."""
+    held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
+    if table == settings.TABLE:
+        fixed_before = settings.ROWS[1].name
+        lines = [line for line in lines if not line.base or line.row in (fixed_before, chosen(lines))]
+    found = [
+        Pair(one, other)
+        for one in lines
+        for other in lines
+        if (one.ours[0], one.metric) == (other.ours[0], other.metric) and (one.runs or other.runs) and held(one, other)
+    ]
+    gains: dict[tuple[str, str], float] = {}
+    for pair in found:
+        if pair.claimed is not None:
+            gains[_kind(pair)] = max(pair.claimed, gains.get(_kind(pair), pair.claimed))
+    return [replace(pair, usual_gain=gains.get(_kind(pair))) for pair in found]
+
+
+def deciding(table: str, lines: Sequence[Compared]) -> list[Pair]:
+    """One pair for each row with runs, of an ablation for each two: by the metric that chose its epoch.
+
+    An attention is held against one that does not choose, if such a row was run, and else against none.
+    """
+    best: dict[tuple[str, ...], Pair] = {}
+    for pair in pairs(table, lines):
+        asked = (pair.one.row, pair.other.row) if table in ABLATIONS else (pair.one.row,)
+        if pair.gap and (asked not in best or _rank(pair) > _rank(best[asked])):
+            best[asked] = pair
+    return list(best.values())
+
+
+def _rank(pair: Pair) -> tuple[bool, bool]:
+    row = pair.one.trained_as
+    return bool(row) and pair.one.metric == row.task.monitor, bool(row) and pair.other.ours[1] == row.control
+
+
+def by_validation(lines: Sequence[Compared]) -> list[Compared]:
+    """Those that have a validation score, best first."""
+    scored = [line for line in lines if np.isfinite(line.validation)]
+    return sorted(scored, key=lambda line: verdict.gain(line.validation, line.metric), reverse=True)
+
+
+def chosen(lines: Sequence[Compared]) -> str | None:
+    """The attentive row with the best validation score, among those with the seeds and epochs of the one without."""
+    scored = by_validation(lines)
+    without = next((line for line in scored if not line.base), None)
+    alike = [line for line in scored if without and line.base and _budget(line) == _budget(without)]
+    return alike[0].row if alike else None
+
+
+def _budget(line: Compared) -> tuple:
+    return sorted(line.by_seed), line.epochs, line.quick
+
+
+def _kind(pair: Pair) -> tuple[str, str]:
+    """The metric, and the kind of attention: evolved, from a dense layer, fixed."""
+    return pair.one.metric, pair.one.ours[1].partition("ACE")[0]
+
+
+def _attentive(one: Compared, other: Compared) -> bool:
+    """A row, and the one that it extends by an attention or whose attention does not choose."""
+    return other.ours[1] in one.held_against
+
+
+def _larger(one: Compared, other: Compared) -> bool:
+    return (one.ours[1], other.ours[1]) == ("ACE-ODE-Net (Large)", "ACE-ODE-Net")
+
+
+def _evolving(one: Compared, other: Compared) -> bool:
+    """An attention that evolves from a correlation, and another of the same model."""
+    alike = one.base and one.base == other.base
+    return bool(alike) and one.ours[1].startswith("ACE") and other.ours[1].startswith(("FC-", "Fixed-"))
