@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from dataclasses import replace
 
 import equinox as eqx
@@ -98,6 +99,13 @@ def test_more_epochs_go_on_from_the_old_checkpoint(tmp_path, build):
     again = run(path, build=build, recipe=longer)  # nothing left to do
     assert same(again.models, whole.models) and again.history["loss"].shape == (5, 2)
     assert again.seconds > resumed.seconds > short.seconds
+
+
+def test_every_kind_of_device_that_trained_is_named(tmp_path, monkeypatch):
+    assert run(tmp_path / "run").devices == ("cpu",)
+    monkeypatch.setattr(sys.modules[fit.__module__], "device_kind", lambda: "another")
+    assert run(tmp_path / "run").devices == ("cpu",)  # nothing was left to train
+    assert run(tmp_path / "run", recipe=replace(RECIPE, epochs=3)).devices == ("cpu", "another")
 
 
 def test_a_member_that_had_stopped_stays_stopped(tmp_path):

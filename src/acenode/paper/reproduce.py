@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
+from ..train.fit import device_kind
 from . import results
 from .baseline import Baseline
 from .figures import has_g
@@ -107,7 +108,7 @@ def reproduce(
             parameters=parameter_count(model),
             data={"sha256": prepared.checksum},
             versions=results.versions(),
-            device=results.device(),
+            device=", ".join(outcome.devices or [device_kind()]),
             seconds=round(outcome.seconds, 1),
             history=history,
             notes=(*(n for n in outcome.notes if f"({member})" in n), *faults),
@@ -203,7 +204,7 @@ def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
             parameters=0,
             data={"sha256": row.checksum(data_dir)},
             versions=results.versions(),
-            device=results.device(),
+            device=device_kind(),
             seconds=0.0,
             history={},
         )

@@ -141,9 +141,3 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{m.__name__: m.__version__ for m in (jax, equinox, diffrax, optax)},
     }
-
-
-def device() -> str:
-    import jax
-
-    return str(jax.devices()[0].device_kind)

@@ -31,7 +31,7 @@ class Fit:
     """A trained ensemble: the best parameters of every member by its validation score, and how it went.
 
     `models` has a leading ensemble axis on every array and is in inference mode; `model(k)` is member k alone.
-    `history` holds one array (epochs, members) a quantity.
+    `history` holds one array (epochs, members) a quantity. `devices` are the kinds on which epochs were trained.
     """
 
     models: PyTree
@@ -42,6 +42,7 @@ class Fit:
     best_score: np.ndarray
     seconds: float
     notes: tuple[str, ...] = field(default=())
+    devices: tuple[str, ...] = field(default=())
 
     def model(self, member: int = 0) -> PyTree:
         return take(self.models, member)
@@ -120,6 +121,7 @@ def fit(
     fingerprint = _fingerprint(task, recipe, members, state, static, data, folds)
     history: dict[str, list] = {}
     first, spent = 0, 0.0
+    devices: list[str] = []
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
         head = load_head(path)
@@ -130,6 +132,7 @@ def fit(
             )
         state = load_arrays(path, state)
         history, first, spent = head["history"], head["epochs"], head["seconds"]
+        devices = head.get("devices", [])
 
     if first < recipe.epochs:
         program.check_monitor(state, static, seeds, rows, data)
@@ -139,12 +142,13 @@ def fit(
             if bool(np.all(state.stopped)):
                 break
             state, record = program.epoch(state, static, seeds, rows, rates, data, epoch)
+            devices = list(dict.fromkeys([*devices, device_kind()]))
             for name, value in record.items():
                 history.setdefault(name, []).append(value.tolist())
             seconds = spent + time.perf_counter() - began
             if path is not None:
                 head = {"fingerprint": fingerprint, "epochs": epoch + 1, "seconds": seconds, "history": history}
-                save_arrays(path, state, head)
+                save_arrays(path, state, {**head, "devices": devices})
             progress.epoch(epoch, record, program.steps * program.batch * len(members))
     finally:
         progress.stop()
@@ -154,7 +158,12 @@ def fit(
     arrays = {name: np.asarray(values) for name, values in history.items()}
     notes = _notes(arrays, members, best_epoch)
     seconds = spent + time.perf_counter() - began
-    return Fit(best, members, recipe, arrays, best_epoch, best_score, seconds, notes)
+    return Fit(best, members, recipe, arrays, best_epoch, best_score, seconds, notes, tuple(devices))
+
+
+def device_kind() -> str:
+    """Such as cpu, or the name of an accelerator."""
+    return str(jax.devices()[0].device_kind)
 
 
 # --- rows, checks, words --------------------------------------------------------------------------------------
