@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
-from acenode.cli.read import UnreadableFile, read_table
+from acenode.cli.read import UnreadableFile, read_table, without
 from acenode.estimators.table import Columns, moments_of, read
 
 
@@ -211,3 +211,28 @@ def test_faults_are_said_in_one_line(tmp_path, lines, sentence):
     result = train(written(tmp_path, *lines), tmp_path / "model")
     assert result.exit_code == 1 and sentence in result.stderr, result.output
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+# --- separators and numbers that stand for blanks -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_cells_may_be_separated_otherwise(tmp_path, separator):
+    path = written(tmp_path, separator.join(["id", '"a, b; c"', "x"]), separator.join(["p1", "2", '"1,5"']))
+    table = read_table(path)
+    assert table.column_names == ["id", "a, b; c", "x"] and table.to_pylist() == [
+        {"id": "p1", "a, b; c": 2, "x": "1,5"}
+    ]
+    zipped = tmp_path / "data.csv.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert read_table(zipped).equals(table)
+
+
+def test_numbers_that_stand_for_a_missing_value_become_blanks(tmp_path):
+    table = read_table(written(tmp_path, "id,t,x,y,z", "-999,-999,-999,-999.0,a", "2,-9,-9,0.5,-999"))
+    left = without(table, [-999.0, -9.0], ("id", "t"))
+    assert left.to_pylist() == [
+        {"id": -999, "t": -999, "x": None, "y": None, "z": "a"},
+        {"id": 2, "t": -9, "x": None, "y": 0.5, "z": "-999"},
+    ]
+    assert left.schema == table.schema

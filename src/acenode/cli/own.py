@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import warnings
+from collections.abc import Collection
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,10 @@ from .say import fail
 
 File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row for each id and time.")]
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
+Missing = Annotated[
+    list[float] | None,
+    typer.Option("--missing", help="A number that stands for a missing value, such as -999; may be repeated."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -32,6 +37,8 @@ def train(
     task: Annotated[Task, typer.Option(help="What to learn.")] = Task.forecast,
     label: Annotated[str | None, typer.Option(help="The column of the label, for classify.")] = None,
     values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
+    missing: Missing = None,
     model: Annotated[str | None, typer.Option(help="A name from `acenode models`.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many epochs.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Size of the hidden state.")] = None,
@@ -60,7 +67,13 @@ def train(
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
     _checked(lambda: check_target(out))
     _check_writable(place)
-    frame = _checked(lambda: _read(data, id=id, label=label))
+    frame = _checked(lambda: _read(data, missing, (time, label), id=id, label=label))
+    for name in drop or ():
+        if name not in frame.column_names:
+            fail(f"--drop {name}: there is no such column; there are {', '.join(frame.column_names)}.")
+        if name in (id, time, label, *(values or ())):
+            fail(f"--drop {name}: the column is asked for by another option too.")
+    frame = frame.drop_columns(drop or [])
     estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     if not math.isfinite(estimator.summary_.validation):
         checkpoint.unlink(missing_ok=True)
@@ -90,18 +103,21 @@ def predict(
         list[str] | None, typer.Option("--at", help="A time to forecast, in the table's zone; may be repeated.")
     ] = None,
     at_file: Annotated[Path | None, typer.Option(help="A table of ids and times to forecast.")] = None,
+    missing: Missing = None,
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         fail(f"--out {out}: an answer is written as .csv or .parquet.")
     estimator = _load(folder)
     id = estimator.columns_.id
-    frame = _checked(lambda: _read(data, id=id))
+    frame = _checked(lambda: _read(data, missing, (estimator.columns_.time,), id=id))
     _check_writable(out)
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        asked = _checked(lambda: _read(at_file, id=id, like=frame)) if at_file else _times(at or [], estimator)
+        asked = (
+            _checked(lambda: _read(at_file, None, (), id=id, like=frame)) if at_file else _times(at or [], estimator)
+        )
         answer = _checked(lambda: estimator.predict(frame, at=asked))
     elif estimator.task == "classify":
         answer = _checked(lambda: estimator.predict_proba(frame))
@@ -113,13 +129,14 @@ def predict(
     typer.echo(f"{len(answer):,} rows written to {out}")
 
 
-def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
+def evaluate(folder: Folder, data: File, missing: Missing = None, as_json: AsJson = False) -> None:
     """How good a model is on a table that it has not seen."""
     estimator = _load(folder)
     roles = estimator.columns_
     # Of classes named by text some may look like numbers, and be alone in this table.
     worded = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
-    frame = _checked(lambda: _read(data, id=roles.id, label=roles.label, text=worded))
+    kept = (roles.time, roles.label)
+    frame = _checked(lambda: _read(data, missing, kept, id=roles.id, label=roles.label, text=worded))
     metrics = _checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()}))
@@ -219,10 +236,12 @@ def _checked(call: Any) -> Any:
     return answer
 
 
-def _read(path: Path, **told: Any) -> Any:
-    from .read import read_table
+def _read(path: Path, missing: list[float] | None, kept: Collection[str | None], **told: Any) -> Any:
+    """A table, with blanks for what stands for a missing value in columns that are not `kept`, nor the id."""
+    from .read import read_table, without
 
-    return read_table(path, **told)
+    table = read_table(path, **told)
+    return without(table, missing, (told.get("id"), *kept)) if missing else table
 
 
 def _load(folder: Path) -> Any:

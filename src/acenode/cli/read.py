@@ -21,8 +21,9 @@ def read_table(
 ) -> Any:
     """A pyarrow table from a `.csv` (also `.csv.gz`) or `.parquet` file.
 
-    A column of a CSV has the narrowest type that holds all its rows, so the file is read twice. Blank cells and words
-    such as NA, N/A, NaN and null are blanks, in columns of text too. Where a number has a leading zero, as in 007, the
+    Cells of a CSV are separated by commas, semicolons or tabs: whatever its first line has most of. A column has the
+    narrowest type that holds all its rows, so the file is read twice. Blank cells and words such as NA, N/A, NaN and
+    null are blanks, in columns of text too. Where a number has a leading zero, as in 007, the
     column is text. Times are in their common offset from UTC, such as +02:00, or in UTC if they have several.
 
     **Arguments:**
@@ -119,6 +120,20 @@ def _names(path: Path) -> list[str]:
     return names
 
 
+def _separator(path: Path) -> str:
+    """What stands between the names of the columns; a comma where there is nothing."""
+    import pyarrow as pa
+
+    with pa.input_stream(path, compression=_compression(path)) as stream:
+        start = stream.read(1 << 16)
+    line = re.sub(rb'"[^"]*"', b"", start).partition(b"\n")[0]
+    return max(",", ";", "\t", key=lambda each: line.count(each.encode()))
+
+
+def _compression(path: Path) -> str | None:
+    return "gzip" if path.name.lower().endswith(".gz") else None
+
+
 def _text_blocks(path: Path, names: list[str]) -> Iterator[Any]:
     import pyarrow as pa
 
@@ -131,10 +146,25 @@ def _opened(path: Path, types: dict[str, Any] | None = None) -> Any:
     from pyarrow import csv
 
     return csv.open_csv(
-        pa.input_stream(path, compression="gzip" if path.name.lower().endswith(".gz") else None),
+        pa.input_stream(path, compression=_compression(path)),
         read_options=csv.ReadOptions(block_size=_BLOCK),
+        parse_options=csv.ParseOptions(delimiter=_separator(path)),
         convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=True),
     )
+
+
+def without(table: Any, missing: Collection[float], but: Collection[str | None]) -> Any:
+    """The table with blanks for the numbers that stand for a missing value, in all columns `but` some."""
+    import pyarrow as pa
+
+    compute = _compute()
+    for k, name in enumerate(table.column_names):
+        column = table[name]
+        if name in but or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            continue
+        stands = compute.is_in(column.cast(pa.float64()), pa.array(list(missing), pa.float64()))
+        table = table.set_column(k, name, compute.if_else(stands, pa.scalar(None, column.type), column))
+    return table
 
 
 def _kinds() -> list[Any]:

@@ -233,7 +233,7 @@ def _warn_of_outliers(present: np.ndarray, name: str, what: str) -> None:
     where = f"{count} rows" if count > 1 else "one row"
     warnings.warn(
         f"{what}: column {name!r} is {value:g} in {where}, where half of its values lie between {low:g} and {high:g}. "
-        "If it stands for a missing value, leave the cell blank.",
+        "If it stands for a missing value, leave the cell blank (in a command: --missing).",
         stacklevel=4,
     )
 
