@@ -152,7 +152,7 @@ class Model(NamedTuple):
     control: str = ""
 
 
-def _published(build: Callable, base: str = "", control: str = "", **config: object) -> Model:
+def _published(build: Callable, base: str = "", control: str = "", /, **config: object) -> Model:
     """Of GRU-ODE-Bayes; its dropout stands in `config` since results from before it was in the likelihood lack it."""
     return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base, control=control)
 
