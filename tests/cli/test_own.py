@@ -98,7 +98,7 @@ def test_times_for_each_id_from_a_file(place, data, model):
 
 def test_evaluate_inspect_and_models_as_json(data, model):
     metrics = json.loads(run("evaluate", model, data, "--json").stdout)
-    assert set(metrics) == {"mse", "negll", "coverage"} and metrics["mse"] > 0
+    assert set(metrics) == {"mse", "negll", "coverage", "mse_baseline"} and metrics["mse"] > 0
     head = json.loads(run("inspect", model, "--json").stdout)
     assert head["estimator"] == "Forecaster" and head["columns"]["values"] == ["pulse", "pressure"]
     assert "gru-d" in run("inspect", model).stdout

@@ -179,7 +179,7 @@ def test_a_shift_of_all_times_does_not_matter(forecaster, frame):
 
 def test_score_is_minus_the_negative_log_likelihood(forecaster, frame):
     metrics = forecaster.evaluate(frame)
-    assert set(metrics) == {"mse", "negll", "coverage"}
+    assert set(metrics) == {"mse", "negll", "coverage", "mse_baseline"}
     assert forecaster.score(frame) == -metrics["negll"]
     assert 0 <= metrics["coverage"] <= 1 and metrics["mse"] > 0
 
@@ -196,7 +196,11 @@ def test_evaluate_is_what_predict_gives_for_the_last_part(forecaster, frame):
     spread = dict(zip(VALUES, np.asarray(forecaster.scaler_.spread), strict=True))
     error = (both["mean"] - both["value"]) / both["variable"].map(spread)
     assert len(error) > 0
-    assert forecaster.evaluate(own)["mse"] == pytest.approx((error**2).mean(), rel=1e-3)
+    metrics = forecaster.evaluate(own)
+    assert metrics["mse"] == pytest.approx((error**2).mean(), rel=1e-3)
+    last = known[list(VALUES)].ffill().iloc[-1]
+    missed = (both["variable"].map(last) - both["value"]) / both["variable"].map(spread)
+    assert metrics["mse_baseline"] == pytest.approx((missed**2).mean(), rel=1e-5)
 
 
 # --- dates ------------------------------------------------------------------------------------------------------------

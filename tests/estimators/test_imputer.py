@@ -7,6 +7,8 @@ from frames import KINDS, VALUES, machines, of_kind, to_pandas
 from sklearn.base import clone
 
 from acenode.estimators import Imputer, NotFittedError
+from acenode.estimators.base import straight_lines
+from acenode.series import Question, series, stack
 
 
 def test_clone_is_equal_and_not_fitted(imputer):
@@ -63,8 +65,17 @@ def test_columns_without_blanks_keep_their_type(imputer):
 def test_score_is_minus_the_error_of_hidden_values(imputer, frame):
     metrics = imputer.evaluate(frame)
     assert imputer.score(frame) == -metrics["mse"] < 0
-    assert set(metrics) == {"mse", "negll", "coverage"}
+    assert set(metrics) == {"mse", "negll", "coverage", "mse_baseline"}
     assert imputer.evaluate(frame) == metrics  # the same values are hidden again
+
+
+def test_without_a_model_lines_are_drawn_between_known_values():
+    """The last value stands for what comes after it, the mean for what was never seen."""
+    known = stack([series([0.0, 2.0, 4.0], [[1.0, np.nan], [3.0, np.nan], [np.nan, np.nan]])])
+    asked = np.array([[1.0, 2.5, 4.0]])
+    nothing = np.zeros((1, 3, 2), bool)
+    question = Question(known, asked, np.zeros((1, 3, 2)), nothing, nothing)
+    assert straight_lines(question).tolist() == [[[2.0, 0.0], [3.0, 0.0], [3.0, 0.0]]]
 
 
 def test_attention_of_hidden_dimensions_sums_to_one(imputer, frame):

@@ -418,8 +418,25 @@ def _gaussians(model: Headed, series, queries):
 
 
 def measured(headed: Headed, question: Question, panel: Panel) -> dict[str, float]:
-    """The metrics of `Forecast` on a question about a panel."""
+    """The metrics of `Forecast` on a question about a panel, and what the MSE would be without a model."""
     known = Panel(question.known, panel.ids, panel.variables)
     outputs = gaussians(headed, known, np.asarray(question.times))
     metrics = Forecast().metrics(outputs, question, jnp.ones(len(panel)))
-    return {name: float(value) for name, value in metrics.items()}
+    error = np.square(np.asarray(question.values, float) - straight_lines(question))
+    simple = {"mse_baseline": error[np.asarray(question.scored)].mean()}
+    return {name: float(value) for name, value in {**metrics, **simple}.items()}
+
+
+def straight_lines(question: Question) -> np.ndarray:
+    """At the asked times, straight lines between the known values of a variable; beyond them the nearest.
+
+    Where none is known it is 0, the training mean of scaled values.
+    """
+    known = question.known
+    made = np.zeros(np.shape(question.values))
+    for k, asked in enumerate(np.asarray(question.times)):
+        for variable, seen in enumerate(np.asarray(known.observed)[k].T):
+            if seen.any():
+                points = np.asarray(known.times)[k, seen], np.asarray(known.values)[k, seen, variable]
+                made[k, :, variable] = np.interp(asked, *points)
+    return made

@@ -153,7 +153,10 @@ class Forecaster(base.Estimator):
         return -self.evaluate(frame)["negll"]
 
     def evaluate(self, frame: Any) -> dict[str, float]:
-        """MSE (of scaled values), NegLL and coverage of the last part (`horizon`) of each series."""
+        """MSE (of scaled values), NegLL and coverage of the last part (`horizon`) of each series.
+
+        `mse_baseline` is the MSE of the last known value of each variable: what a model has to beat.
+        """
         self._check_fitted()
         what = "the table to evaluate on"
         panel = self._scaled(read(frame, self.columns_, what=what), what)

@@ -102,7 +102,10 @@ class Imputer(base.Estimator):
         return -self.evaluate(frame)["mse"]
 
     def evaluate(self, frame: Any) -> dict[str, float]:
-        """MSE of scaled values, NegLL and coverage of a part of the values, hidden for the purpose."""
+        """MSE of scaled values, NegLL and coverage of a part of the values, hidden for the purpose.
+
+        `mse_baseline` is the MSE of straight lines between the known values of each variable: what a model has to beat.
+        """
         self._check_fitted()
         what = "the table to evaluate on"
         panel = self._scaled(read(frame, self.columns_, what=what), what)
