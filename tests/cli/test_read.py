@@ -6,6 +6,7 @@ import gzip
 import math
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -236,3 +237,12 @@ def test_numbers_that_stand_for_a_missing_value_become_blanks(tmp_path):
         {"id": 2, "t": -9, "x": None, "y": 0.5, "z": "-999"},
     ]
     assert left.schema == table.schema
+    with pytest.warns(UserWarning, match="--missing 77: no cell holds it"):
+        without(table, [77.0], ())
+    single = pa.table({"x": pa.array([-99.9, 1.0], pa.float32()), "y": pa.array([2**60, -99], pa.int64())})
+    assert without(single, [-99.9], ()).to_pylist() == [{"x": None, "y": 2**60}, {"x": 1.0, "y": -99}]
+
+
+def test_as_many_commas_in_a_name_do_not_separate(tmp_path):
+    assert read_table(written(tmp_path, "id;x (a, b)", "p;1")).column_names == ["id", "x (a, b)"]
+    assert read_table(written(tmp_path, "alone", "1")).column_names == ["alone"]

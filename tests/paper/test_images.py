@@ -244,7 +244,7 @@ def test_a_row_learns_real_digits(tmp_path):
 def test_missing_seeds_alone_are_trained_each_on_its_own_split(tmp_path, monkeypatch):
     folder, asked = write_mnist(tmp_path, *stripes()), {}
     config = {**narrow_row().config, "epochs": 3, "learning_rate": 0.3, "penalty": 1e-4}
-    done = results.Result("mnist", "narrow", 4, {}, {}, "sound", config, 1, 1, 1, {}, {}, "cpu", 1.0, {})
+    done = results.Result("mnist", "narrow", 4, {"accuracy": 0.5}, {}, "sound", config, 1, 1, 1, {}, {}, "cpu", 1.0, {})
     results.save(tmp_path, done)
 
     def look(build, task, data, splits, recipe, members, **more):

@@ -183,23 +183,32 @@ def test_the_caption_of_maps_says_that_the_entropy_is_of_gates_and_the_map_of_me
     assert "of each gate before the mean over channels" in caption
 
 
-def test_an_attention_between_variables_has_their_names_and_the_end_of_every_run():
+def test_an_attention_between_variables_has_their_names_and_the_end_of_every_run(monkeypatch):
+    draw, asked = paper_plots.attention_matrices, []
+
+    def drawing(matrices, names=()):
+        asked.append((list(matrices), names))
+        return draw(matrices, names)
+
+    monkeypatch.setattr(paper_plots, "attention_matrices", drawing)
     row = "ACE-GRU-ODE-Bayes, between variables"
     attention = {"times": [0.0, 1.0], "matrices": [np.eye(5).tolist()] * 2, "entropy": [0.0, 0.0]}
     runs = [result("ushcn", row, k, {"mse": 1.0}, figures={"attention": attention}) for k in (0, 1, 2)]
     made = drawn("ushcn", runs)
     over_time, ends = (made[f"ushcn-{kind}-ace-gru-ode-bayes-between-variables"] for kind in ("attention", "ends"))
     assert "variables of the data" in over_time.caption and "a run each" in ends.caption
-    figure = paper_plots.attention_matrices({f"seed {k}": np.eye(5) for k in range(3)}, ushcn_raw.ELEMENTS)
+    assert [names for _, names in asked] == [ushcn_raw.ELEMENTS] * 2
+    assert asked[1][0] == ["seed 0", "seed 1", "seed 2"]
+    figure = draw({f"seed {k}": np.eye(5) for k in range(3)}, ushcn_raw.ELEMENTS)
     labels = [[text.get_text() for text in axis.get_yticklabels()] for axis in figure.axes[:3]]
     assert labels == [list(ushcn_raw.ELEMENTS), [""] * 5, [""] * 5]
     hidden = [result("ushcn", "ACE-GRU-ODE-Bayes, fed", 0, {"mse": 1.0}, figures={"attention": attention})]
     assert not any("ends" in name for name in drawn("ushcn", hidden))
 
 
-def test_a_run_that_ran_away_has_no_part_in_the_mean_of_an_ablation():
+def test_an_ablation_with_a_run_that_ran_away_has_no_mean():
     runs = [result("ushcn", "FC-ACE-GRU-ODE-Bayes", k, {"mse": score}) for k, score in enumerate((0.5, 0.6, 1e9))]
     made = drawn("attention-type", runs)["attention-type-ushcn"]
-    assert "Not drawn: FC, 1 of 3 runs ran away." in made.caption
+    assert "and without a mean: FC (1 of 3 runs ran away)." in made.caption
     figure = paper_plots.ablation([("FC", 0.55, [0.5, 0.6, np.inf])], "MSE")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours", "published"]

@@ -106,6 +106,14 @@ def test_every_kind_of_device_that_trained_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[fit.__module__], "device_kind", lambda: "another")
     assert run(tmp_path / "run").devices == ("cpu",)  # nothing was left to train
     assert run(tmp_path / "run", recipe=replace(RECIPE, epochs=3)).devices == ("cpu", "another")
+    old = {name: each for name, each in load_head(tmp_path / "run").items() if name != "devices"}
+    content = (tmp_path / "run").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    head = json.loads(content[8 : 8 + size])
+    head["__metadata__"]["head"] = json.dumps(old)  # as it was written before devices were
+    packed = json.dumps(head).encode()
+    (tmp_path / "run").write_bytes(len(packed).to_bytes(8, "little") + packed + content[8 + size :])
+    assert run(tmp_path / "run", recipe=replace(RECIPE, epochs=4)).devices == ("unknown", "another")
 
 
 def test_a_member_that_had_stopped_stays_stopped(tmp_path):

@@ -18,7 +18,11 @@ File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: on
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
 Missing = Annotated[
     list[float] | None,
-    typer.Option("--missing", help="A number that stands for a missing value, such as -999; may be repeated."),
+    typer.Option(
+        "--missing",
+        help="A number that stands for a missing value, such as -999; may be repeated. train, predict and evaluate "
+        "each need to be told.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -73,7 +77,7 @@ def train(
             fail(f"--drop {name}: there is no such column; there are {', '.join(frame.column_names)}.")
         if name in (id, time, label, *(values or ())):
             fail(f"--drop {name}: the column is asked for by another option too.")
-    frame = frame.drop_columns(drop or [])
+    frame = frame.drop_columns(list(dict.fromkeys(drop or ())))
     estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     if not math.isfinite(estimator.summary_.validation):
         checkpoint.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Tables from files: CSV (read in blocks) and Parquet."""
 
 import re
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,7 +128,8 @@ def _separator(path: Path) -> str:
     with pa.input_stream(path, compression=_compression(path)) as stream:
         start = stream.read(1 << 16)
     line = re.sub(rb'"[^"]*"', b"", start).partition(b"\n")[0]
-    return max(",", ";", "\t", key=lambda each: line.count(each.encode()))
+    most = max("\t", ";", ",", key=lambda each: line.count(each.encode()))  # a name may hold as many commas
+    return most if most.encode() in line else ","
 
 
 def _compression(path: Path) -> str | None:
@@ -154,16 +156,23 @@ def _opened(path: Path, types: dict[str, Any] | None = None) -> Any:
 
 
 def without(table: Any, missing: Collection[float], but: Collection[str | None]) -> Any:
-    """The table with blanks for the numbers that stand for a missing value, in all columns `but` some."""
+    """The table with blanks for the numbers that stand for a missing value, in all columns of numbers `but` some."""
     import pyarrow as pa
 
-    compute = _compute()
-    for k, name in enumerate(table.column_names):
-        column = table[name]
+    compute, found = _compute(), set()
+    for k, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if name in but or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             continue
-        stands = compute.is_in(column.cast(pa.float64()), pa.array(list(missing), pa.float64()))
-        table = table.set_column(k, name, compute.if_else(stands, pa.scalar(None, column.type), column))
+        for number in missing:
+            if pa.types.is_integer(column.type) and not number.is_integer():
+                continue
+            stands = compute.equal(column, pa.scalar(number, pa.float64()).cast(column.type, safe=False))
+            if compute.any(stands).as_py():
+                found.add(number)
+                column = compute.if_else(stands, pa.scalar(None, column.type), column)
+        table = table.set_column(k, name, column)
+    for number in set(missing) - found:
+        warnings.warn(f"--missing {number:g}: no cell holds it.", stacklevel=2)
     return table
 
 

@@ -149,7 +149,7 @@ class Model(NamedTuple):
     entire: bool = True  # series to train on are known beyond 150
     penalty: float = 1.0
     base: str = ""  # the row that it extends by an attention
-    control: str = ""
+    control: str = ""  # the same with even weights
 
 
 def _published(build: Callable, base: str = "", control: str = "", /, **config: object) -> Model:

@@ -83,7 +83,7 @@ class Model(NamedTuple):
     build: Callable
     config: dict[str, object]
     base: str = ""  # the row that it extends by an attention
-    control: str = ""
+    control: str = ""  # the same with even weights
 
 
 def _whole(build: Callable, base: str = "", **config: object) -> Model:

@@ -13,8 +13,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..train import Bar, Fit, Member, Progress, Recipe, evaluate, fit, parameter_count
-from ..train.fit import device_kind
+from ..train import Bar, Fit, Member, Progress, Recipe, device_kind, evaluate, fit, parameter_count
 from . import results
 from .baseline import Baseline
 from .figures import has_g
@@ -108,7 +107,7 @@ def reproduce(
             parameters=parameter_count(model),
             data={"sha256": prepared.checksum},
             versions=results.versions(),
-            device=", ".join(outcome.devices or [device_kind()]),
+            device=", ".join(outcome.devices),
             seconds=round(outcome.seconds, 1),
             history=history,
             notes=(*(n for n in outcome.notes if f"({member})" in n), *faults),
@@ -188,7 +187,10 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
 def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
     """Write the scores of a row that is not trained."""
     paths = {seed: results.path_of(folder, row.table, row.name, seed) for seed in (seeds if row.by_seed else [0])}
-    seeds = [seed for seed, path in paths.items() if not (path.exists() and results.read(path))]
+    for path in paths.values():
+        if path.exists():
+            results.read(path)  # or a broken file would count as done
+    seeds = [seed for seed, path in paths.items() if not path.exists()]
     written = []
     for seed, metrics in zip(seeds, row.score(data_dir, seeds) if seeds else (), strict=True):
         result = results.Result(

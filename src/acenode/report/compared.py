@@ -73,9 +73,9 @@ class Compared:
 
     @property
     def values(self) -> list[float]:
-        """By run; infinite where it ran away."""
+        """By run; infinitely bad where it ran away."""
         found = [float(r.metrics[self.metric]) for r in self.runs]
-        return np.where(verdict.ran_away(found, self.metric), np.inf, found).tolist()
+        return np.where(verdict.ran_away(found, self.metric), verdict.gain(-np.inf, self.metric), found).tolist()
 
     @property
     def ran_away(self) -> int:

@@ -51,10 +51,14 @@ _FED = About(
     "paper's f' sees nothing but the attended state.",
 )
 _BY_ROWS = About(
-    "variables",
+    "variables apart",
     "In the row called between variables h has a row for each variable, moved by networks that all rows share, and "
-    "only the attention lets a variable know of another; in the row called variables apart nothing does, and in that "
-    "called variables mixed evenly each sees the mean of all, which is an attention that does not choose.",
+    "only the attention lets a variable know of another; in the row called variables apart nothing does.",
+)
+_MIXED = About(
+    "mixed evenly",
+    "In the row called variables mixed evenly each variable sees the mean of all, which is an attention that does not "
+    "choose: held against it, the attention between variables shows what choosing adds.",
 )
 _SHARP = About("sharp", f"In the row called sharp the logits are multiplied by {SHARP:g}.")
 _CLEANED = (
@@ -63,7 +67,7 @@ _CLEANED = (
 )
 
 _STEADY = About(
-    "Fixed-ACE",
+    "Fixed",
     f"The rows called Fixed compute the attention anew from the whole batch, so all of it steps together: with "
     f"{latent.STEADY.method} in steps of {latent.STEADY.step:g}, where the others have an adaptive solver.",
 )
@@ -126,6 +130,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         _SHARP,
         _FED,
         _BY_ROWS,
+        _MIXED,
     ),
     "physionet-classification": (
         "The released code has no validation set and prints the test score of every epoch. Ours chooses the epoch on a "
@@ -185,6 +190,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
             "training to validate.",
         ),
         "The released code has no validation set and prints the test score of every epoch.",
+        _STEADY,
         "Networks 500 wide with the released code's first weights learn nothing but the commonest class for epochs; "
         "in ours the vector fields start with smaller ones.",
         f"Rows with an ODE learn at a rate of {activity.CALM:g}, the others at {activity.QUICK:g}: by validation, with "
@@ -199,6 +205,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         _SHARP,
         _FED,
         _BY_ROWS,
+        _MIXED,
     ),
     settings.TABLE: (
         f"All rows are trained alike, for {settings.EPOCHS} epochs; each has one thing otherwise than the attentive "
@@ -217,6 +224,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
     "attention-type": (
         "The released USHCN model is itself what the paper calls fixed attention. For that the paper has no number on "
         "USHCN: it says that the values were nonsensical.",
+        _STEADY,
         "There is no released code for the attention from fully connected layers; ours is one linear layer from the "
         "state.",
     ),

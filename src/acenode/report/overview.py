@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ..paper.settings import TABLE as SETTINGS
 from . import page, verdict, words
 from .compared import ABLATIONS, Compared
+from .movement import stands_still
 from .pairs import Pair, deciding
 
 _TABLES = {
@@ -46,17 +47,19 @@ def title_of(table: str) -> str:
 
 
 def attention_sentence(compared: dict[str, list[Compared]]) -> str:
-    """Over all tables that are not ablations: how often the attention helps, and where."""
-    found = [(table, p) for table, lines in compared.items() if table not in ABLATIONS for p in deciding(table, lines)]
+    """Over all tables that are not about the attention itself: how often it helps, and where."""
+    asked = {table: lines for table, lines in compared.items() if table not in (*ABLATIONS, SETTINGS)}
+    found = [(table, p) for table, lines in asked.items() for p in deciding(table, lines)]
     every = list({p.one.ours: (table, p) for table, p in reversed(found)}.values())[::-1]  # a row may be in two tables
     held = [each for each in every if each[1].alike]
     if not held:
         return "No attentive model has been run beside the model it extends with the same settings."
-    full = sum(not p.short for _, p in held)
+    full, still = sum(not p.short for _, p in held), sum(stands_still(p.one) for _, p in held)
     times = f"{len(held)} comparison{'s' if len(held) > 1 else ''}"
     said = (
         f"In {times} of an attentive model with the one it extends, trained alike, the attention {_counted(held)}. "
-        f"{full} of them had all their epochs."
+        f"{full} of them had all their epochs"
+        + (f"; in {still} the attention stands still, which tells nothing of one that moves." if still else ".")
     )
     aside = [each for each in every if not each[1].alike]
     return said + (f" In {len(aside)} more, not trained alike, it {_counted(aside)}." if aside else "")
@@ -64,11 +67,15 @@ def attention_sentence(compared: dict[str, list[Compared]]) -> str:
 
 def _counted(held: Sequence[tuple[str, Pair]]) -> str:
     """How often each effect was found; where it is a change for better or worse, in which rows."""
-    of = {effect: [f"{title_of(table)}: {p.one.row}" for table, p in held if p.effect == effect] for effect in _ORDER}
+    of = {effect: [_named(table, p) for table, p in held if p.effect == effect] for effect in _ORDER}
     named = {e: f" ({'; '.join(of[e])})" if e in ("helps", "hurts", "runs away") else "" for e in _ORDER}
     clear = [said.format(len(of[e])) + named[e] for e, said in _COUNTED.items() if of[e]] or ["helps in none"]
     unclear = [said.format(len(of[e])) for e, said in _UNCLEAR.items() if of[e]]
     return "; ".join([", ".join(clear[:-1]) + " and " * (len(clear) > 1) + clear[-1], *unclear])
+
+
+def _named(table: str, pair: Pair) -> str:
+    return f"{title_of(table)}: {pair.one.row}" + (", its control not run" if pair.uncontrolled else "")
 
 
 def overview(table: str, lines: Sequence[Compared]) -> list[page.Cell]:
@@ -91,11 +98,16 @@ def _effects(table: str, lines: Sequence[Compared]) -> page.Cell:
     held = deciding(table, lines)
     if not held:
         return page.Cell("")
-    count = Counter(p.effect for p in held)
     first = pair_tone(held[0])
     tone = first if all(pair_tone(p) == first for p in held) else ""
-    said = ", ".join(e if n == len(held) else f"{e} ({n})" for e, n in count.items())
+    fair, unfair = (_tallied([p for p in held if p.alike == alike]) for alike in (True, False))
+    said = "; ".join(filter(None, (fair, f"not trained alike: {unfair}" if unfair else "")))
     return page.Cell(_ADDED.get(table, "") + said, tone)
+
+
+def _tallied(held: Sequence[Pair]) -> str:
+    count = Counter(p.effect for p in held)
+    return ", ".join(e if n == len(held) else f"{e} ({n})" for e, n in count.items())
 
 
 def pair_tone(pair: Pair) -> page.Tone:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -46,7 +47,22 @@ class Pair:
             return "cannot tell"
         if self.one.ran_away and not self.other.ran_away:
             return "runs away"
-        return verdict.effect(self.gap, self.one.metric, self.expected)
+        return "cannot tell" if self.vague else verdict.effect(self.gap, self.one.metric, self.expected)
+
+    @property
+    def vague(self) -> bool:
+        """Whether there is no gain to hold it against, and the interval holds zero and the whole score of the other."""
+        if self.expected is not None or self.gap is None or self.gap.low is None or self.gap.high is None:
+            return False
+        if self.gap.sign:
+            return False
+        return max(-self.gap.low, self.gap.high) > abs(self.other.mean or 0.0)
+
+    @property
+    def uncontrolled(self) -> bool:
+        """Whether there is a row whose attention does not choose, and this is not the pair with it."""
+        control = self.one.trained_as.control if self.one.trained_as else ""
+        return bool(control) and self.other.ours[1] != control
 
     @property
     def worse(self) -> int:
@@ -58,12 +74,12 @@ class Pair:
     def alike(self) -> bool:
         """Whether the runs of both had the same settings, as far as both know of them, written down on the same day.
 
-        Where validation chose the learning rates of both, each may have its own.
+        Where validation chose the learning rates of both among the same, each may have its own.
         """
         both = self.one, self.other
         written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
         shared = set.intersection(*written) - _OWN - (set() if self.other.base else _OF_ATTENTION)
-        if all("grid" in names for names in written):
+        if all("grid" in names for names in written) and _rates(self.one) == _rates(self.other):
             shared -= {"learning_rate"}
         had = [{repr([r.config[name] for name in sorted(shared)]) for r in c.runs} for c in both]
         wanted = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
@@ -80,8 +96,8 @@ def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
     """The rows of a table to be held against each other, as far as one of the two has runs."""
     held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
     if table == settings.TABLE:
-        fixed_before = settings.ROWS[1].name
-        lines = [line for line in lines if not line.base or line.row in (fixed_before, chosen(lines))]
+        kept = (settings.BASE, settings.USUAL, chosen(lines))
+        lines = [line for line in lines if line.row in kept]
     found = [
         Pair(one, other)
         for one in lines
@@ -113,18 +129,22 @@ def _rank(pair: Pair) -> tuple[bool, bool]:
     return bool(row) and pair.one.metric == row.task.monitor, bool(row) and pair.other.ours[1] == row.control
 
 
-def by_validation(lines: Sequence[Compared]) -> list[Compared]:
-    """Those that have a validation score, best first."""
+def eligible(lines: Sequence[Compared]) -> list[Compared]:
+    """Settings with a validation score and the seeds and epochs of the row without attention, best first."""
     scored = [line for line in lines if np.isfinite(line.validation)]
-    return sorted(scored, key=lambda line: verdict.gain(line.validation, line.metric), reverse=True)
+    budget = next((_budget(line) for line in scored if line.row == settings.BASE), None)
+    alike = [line for line in scored if _budget(line) == budget]
+    return sorted(alike, key=lambda line: verdict.gain(line.validation, line.metric), reverse=True)
 
 
 def chosen(lines: Sequence[Compared]) -> str | None:
-    """The attentive row with the best validation score, among those with the seeds and epochs of the one without."""
-    scored = by_validation(lines)
-    without = next((line for line in scored if not line.base), None)
-    alike = [line for line in scored if without and line.base and _budget(line) == _budget(without)]
-    return alike[0].row if alike else None
+    """The attentive setting with the best validation score."""
+    return next((line.row for line in eligible(lines) if line.base), None)
+
+
+def _rates(line: Compared) -> set[float]:
+    """Among which validation chose."""
+    return {each["learning_rate"] for run in line.runs for each in cast(list[dict], run.config["grid"])}
 
 
 def _budget(line: Compared) -> tuple:

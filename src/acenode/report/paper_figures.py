@@ -247,10 +247,10 @@ def _ablation(table: str, lines: Sequence[Compared]) -> list[Picture]:
             continue
         points = [(_short(line.row), line.published.mean if line.published else None, line.values) for line in own]
         what = f"{ours}: {words.metric(metric)}"
-        lost = [f"{_short(line.row)}, {words.ran_away(line)}" for line in own if line.ran_away]
+        lost = [f"{_short(line.row)} ({words.ran_away(line)})" for line in own if line.ran_away]
         caption = _sentences(
             f"{what} ({words.direction(metric)}), published beside ours.",
-            f"Not drawn: {words.listed(lost)}." if lost else "",
+            f"Without what ran away, and without a mean: {words.listed(lost)}." if lost else "",
             "From the files of the table above.",
         )
         made.append(picture(f"{table}-{ours}", paper_plots.ablation(points, words.metric(metric)), what, caption))

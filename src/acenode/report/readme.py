@@ -33,11 +33,11 @@ def summary(results: Sequence[Result]) -> str:
     run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
     missing = [title_of(table) for table in compared if table not in run]
     lead = (
-        f"{attention_sentence(compared)} Ours are mean ± standard deviation over seeds, on test data, which chose "
-        "nothing; in brackets is the interval that holds a difference with 95 % confidence, over seeds with the test "
-        "data as they are. "
-        "`acenode report` makes a page of all of it, with figures, and every number with "
-        f"its files. Released code: that of the authors, <{RELEASED}>."
+        f"{attention_sentence(compared)} Each row has one verdict here: by the metric that chose its epoch, against "
+        "the same model with even weights where that was run. Ours are mean ± standard deviation over seeds, on test "
+        "data, which chose nothing; in brackets is the interval that holds a difference with 95 % confidence, over "
+        "seeds with the test data as they are. `acenode report` makes a page of all of it, with figures, and every "
+        f"number with its files. Released code: that of the authors, <{RELEASED}>."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
@@ -94,8 +94,12 @@ def _table(table: str, lines: Sequence[Compared]) -> str:
 def _said(table: str, lines: Sequence[Compared]) -> list[str]:
     """The verdicts of the pairs; where ours is not the paper's number, and what may explain it."""
     said = [_verdict(pair) for pair in pairs(table, lines) if pair.gap]
-    protocols = dict.fromkeys(line.other_protocol for line in lines if line.other_protocol)
-    said += [f"Not the paper's setting ({each}): compare the rows with each other only." for each in protocols]
+    run = [line for line in lines if line.runs]
+    for each in dict.fromkeys(line.other_protocol for line in run if line.other_protocol):
+        metrics = dict.fromkeys(words.metric(line.metric) for line in run if line.other_protocol == each)
+        every = len(metrics) == len({line.metric for line in run})
+        what = "" if every else f" of the {words.listed(list(metrics))}"
+        said.append(f"Not the paper's setting{what} ({each}): compare the rows with each other only.")
     return [*said, *of_table(lines), *explained(table, lines)]
 
 

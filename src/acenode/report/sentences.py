@@ -1,28 +1,23 @@
 """What to know about the numbers of a table, in sentences."""
 
-import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-import numpy as np
-
+from ..paper import settings
 from ..paper.results import Result
-from ..paper.settings import TABLE as SETTINGS
 from . import verdict, words
 from .compared import COPIES, Compared
-from .pairs import by_validation, chosen
-
-EVEN = 0.99  # of the largest entropy
-STILL = 1e-3  # change of a weight or gate
+from .movement import ends_even, moved_gates, moved_weight, stands_still, steady
+from .pairs import chosen, eligible
 
 
 def disagreements(lines: Sequence[Compared]) -> list[str]:
     """Which rows are not as published, in sentences."""
     rows: dict[str, list[str]] = {}
     for line in lines:
-        if line.gap and not line.other_protocol and verdict.standing(line.gap, line.metric) in ("worse", "better"):
+        if line.gap and verdict.standing(line.gap, line.metric) in ("worse", "better"):
             rows.setdefault(words.standing(line), []).append(line.row)
     return [f"{said.capitalize()}: {words.listed(list(dict.fromkeys(of)))}." for said, of in sorted(rows.items())]
 
@@ -50,51 +45,28 @@ def _skipped(note: str) -> int:
 
 
 def movements(lines: Sequence[Compared]) -> list[str]:
-    """How much the attention changes over time, by what is kept for its pictures; of runs that did not run away."""
+    """How much the attention changes over time, in runs that did not run away."""
     kinds = {
-        "Largest change over time of an attention weight, averaged over test samples": _moved_weight,
-        "Mean change of a gate of the attention from first to last": _moved_gates,
+        "Largest change over time of an attention weight, averaged over test samples": moved_weight,
+        "Mean change of a gate of the attention from first to last": moved_gates,
     }
     said = []
     for what, moved in kinds.items():
-        found = {c.row: [moved(r) for r in c.runs if math.isfinite(c.by_seed[r.seed])] for c in lines}
-        seen = {row: [each for each in some if each is not None] for row, some in found.items()}
-        known = {row: max(some) for row, some in seen.items() if some}
-        listed = [f"{row} {words.number(moved, 4)}" for row, moved in known.items()]
+        found = {line.row: [each for each in map(moved, steady(line)) if each is not None] for line in lines}
+        listed = [f"{row} {words.number(max(some), 4)}" for row, some in found.items() if some]
         said += [f"{what}: {words.listed(listed)}."] if listed else []
-        still = [row for row, moved in known.items() if moved < STILL]
-        rows = "these rows tell" if len(still) > 1 else "this row tells"
-        said += [f"It stands still in {words.listed(still)}: {rows} nothing of one that moves."] if still else []
+    still = list(dict.fromkeys(line.row for line in lines if stands_still(line)))
+    rows = "these rows tell" if len(still) > 1 else "this row tells"
+    if still:
+        said.append(f"The attention stands still in {words.listed(still)}: {rows} nothing of one that moves.")
     return said
 
 
-def _moved_weight(run: Result) -> float | None:
-    """By how much any weight of a pairwise attention differs from the first."""
-    if "attention" not in run.figures:
-        return None
-    weights = np.asarray(run.figures["attention"]["matrices"], float)
-    return float(np.abs(weights - weights[0]).max())
-
-
-def _moved_gates(run: Result) -> float | None:
-    moved = run.figures.get("attention_maps", {}).get("moved")
-    return float(moved[-1]) if moved else None
-
-
 def evenness(lines: Sequence[Compared]) -> list[str]:
-    """Where a pairwise attention ends as a plain mean, by its entropy."""
-    ends = {line.row: [even for even in map(_even, line.runs) if even is not None] for line in lines}
-    found = {row: f"{sum(some)} of {len(some)}" for row, some in ends.items() if any(some)}
-    listed = words.listed([f"{row} ({count} runs)" for row, count in found.items()]) if found else ""
-    return [f"At the end the attention is even and does not choose: {listed}."] if found else []
-
-
-def _even(run: Result) -> bool | None:
-    """Whether the last weights are nearly all the same: their entropy is 99 % of the largest there can be."""
-    if "attention" not in run.figures:
-        return None
-    of = run.figures["attention"]
-    return bool(of["entropy"][-1] >= EVEN * math.log(len(of["matrices"][-1])))
+    """Where a pairwise attention ends as a plain mean."""
+    ends = {line.row: [even for even in map(ends_even, steady(line)) if even is not None] for line in lines}
+    found = [f"{row} ({sum(some)} of {len(some)} runs)" for row, some in ends.items() if any(some)]
+    return [f"At the end the attention is even and does not choose: {words.listed(found)}."] if found else []
 
 
 def copies(lines: Sequence[Compared]) -> list[str]:
@@ -108,7 +80,7 @@ def budgets(lines: Sequence[Compared]) -> list[str]:
     said = {
         True: "Runs had fewer epochs than the published ones ({}): as long as that is so, a distance to the paper says "
         "little about the method.",
-        False: "Runs of rows that the paper does not have had fewer epochs than their recipe ({}).",
+        False: "Runs of rows that the paper does not have had fewer epochs than its rows or their recipe ({}).",
     }
     short = {
         known: list(dict.fromkeys(words.budget(line) for line in lines if line.short and line.in_paper == known))
@@ -173,15 +145,15 @@ def rates(lines: Sequence[Compared]) -> list[str]:
 
 def search(lines: Sequence[Compared]) -> list[str]:
     """Which of the settings of the attention validation chose, and by which scores."""
-    ranked = [line for line in by_validation(lines) if line.table == SETTINGS]
+    ranked = eligible([line for line in lines if line.table == settings.TABLE])
     best = chosen(ranked)
     if best is None:
         return []
     places = max(map(words.places, ranked))
     scores = [f"{line.row} {words.number(line.validation, places)}" for line in ranked]
     return [
-        f"Mean {words.metric(ranked[0].metric)} on validation data: {words.listed(scores)}. That chose {best}; it and "
-        "the row of the paper's tables are held against the one without attention, the others are not."
+        f"Mean {words.metric(ranked[0].metric)} on validation data: {words.listed(scores)}. That chose {best}. Held "
+        f"against {settings.BASE} are the choice and {settings.USUAL}, no others."
     ]
 
 
@@ -200,7 +172,7 @@ def _numbers(rates: set[float]) -> str:
 
 
 def optima(lines: Sequence[Compared]) -> list[str]:
-    """How much of the best possible NegLL the rows reach, where it is known."""
+    """By how much the rows miss the best possible NegLL, where it is known."""
     scores = {c.row: statistics.fmean(c.values) for c in lines if c.metric == "negll" and c.runs and not c.ran_away}
     best = scores.pop("exact filter", None)
     if best is None or not scores:
@@ -224,10 +196,11 @@ def without_training(lines: Sequence[Compared]) -> list[str]:
         best = max(simple, key=lambda c: verdict.gain(c.mean or 0.0, metric))
         others = [c.row for c in trained if _standing(c, best) != "better"]
         than = f"better than {best.row} ({words.metric(metric)})"
+        rows = "trained row of this question" if asked else "trained row"
         if not others:
-            said.append(f"Every trained row is {than}.")
+            said.append(f"Every {rows} is {than}.")
         elif len(others) == len(trained):
-            said.append(f"No trained row is {than} without doubt.")
+            said.append(f"No {rows} is {than} without doubt.")
         else:
             said.append(f"Not {than} without doubt: {words.listed(others)}.")
     return said

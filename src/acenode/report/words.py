@@ -48,12 +48,14 @@ def number(value: float, places: int, sign: bool = False) -> str:
 def places(line: Compared) -> int:
     """Decimal places of our own numbers: no fewer than four, no fewer than the paper's.
 
-    Without such a number of the paper's, enough for two digits of the spread over seeds.
+    Without such a number of the paper's, enough for two digits of the spread over seeds, or four of the number itself.
     """
     theirs = digits(line)
-    if theirs is not None or line.mean is None or not line.sd or line.sd < 1e-9 * abs(line.mean):
+    if theirs is not None or not line.mean or line.ran_away:
         return max(4, theirs or 0)
-    return min(max(4, 1 - math.floor(math.log10(line.sd))), 7)
+    spread = line.sd and line.sd > 1e-9 * abs(line.mean)
+    needed = 1 - math.floor(math.log10(line.sd)) if line.sd and spread else 3 - math.floor(math.log10(abs(line.mean)))
+    return min(max(4, needed), 7)
 
 
 def published(line: Compared) -> str:
@@ -139,7 +141,7 @@ def reason(each: Pair) -> str:
         return f"{(each.other if each.one.runs else each.one).row} has not been run"
     lost = [f"{line.row}: {ran_away(line)}" for line in (each.one, each.other) if line.ran_away]
     if each.effect == "runs away":
-        return f"{lost[0]}; it is worse in {each.worse} of {gap.seeds} seeds"
+        return lost[0] + (f"; it is worse in {each.worse} of {gap.seeds} seeds" if gap.paired else "")
     if gap.low is None or gap.high is None:
         return "; ".join(lost) or "one seed has no interval"
     if each.effect == "does not help":
@@ -147,6 +149,8 @@ def reason(each: Pair) -> str:
     if each.effect == "no difference seen":
         most = number(max(-gap.low, gap.high), places(each.one))
         return f"none larger than {most}" + ("" if each.expected is None else ", not the paper's loss")
+    if each.vague:
+        return "the interval is wider than the score itself"
     if each.effect == "cannot tell":
         return f"the interval holds zero and the paper's {'gain' if (each.expected or 0) > 0 else 'loss'}"
     return ""

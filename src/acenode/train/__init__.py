@@ -3,7 +3,7 @@
 from .cache import enable_compilation_cache as enable_compilation_cache
 from .checkpoint import CheckpointMismatch as CheckpointMismatch
 from .evaluate import evaluate as evaluate, take as take
-from .fit import Fit as Fit, fit as fit
+from .fit import Fit as Fit, device_kind as device_kind, fit as fit
 from .groups import (
     groups as groups,
     hold_attention as hold_attention,

@@ -132,17 +132,18 @@ def fit(
             )
         state = load_arrays(path, state)
         history, first, spent = head["history"], head["epochs"], head["seconds"]
-        devices = head.get("devices", [])
+        devices = head.get("devices", ["unknown"] if first else [])
 
     if first < recipe.epochs:
         program.check_monitor(state, static, seeds, rows, data)
+    kind = device_kind()
     progress.start(recipe, members, task, first)
     try:
         for epoch in range(first, recipe.epochs):
             if bool(np.all(state.stopped)):
                 break
             state, record = program.epoch(state, static, seeds, rows, rates, data, epoch)
-            devices = list(dict.fromkeys([*devices, device_kind()]))
+            devices = list(dict.fromkeys([*devices, kind]))
             for name, value in record.items():
                 history.setdefault(name, []).append(value.tolist())
             seconds = spent + time.perf_counter() - began
