@@ -24,8 +24,8 @@ def read_table(
 
     Cells of a CSV are separated by commas, semicolons or tabs: whatever its first line has most of. A column has the
     narrowest type that holds all its rows, so the file is read twice. Blank cells and words such as NA, N/A, NaN and
-    null are blanks, in columns of text too. Where a number has a leading zero, as in 007, the
-    column is text. Times are in their common offset from UTC, such as +02:00, or in UTC if they have several.
+    null are blanks, in columns of text too. Where a number has a leading zero, as in 007, the column is text. Times are
+    in their common offset from UTC, such as +02:00, or in UTC if they have several.
 
     **Arguments:**
 

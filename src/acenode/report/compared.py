@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import attrgetter
+from typing import cast
 
 import numpy as np
 
@@ -119,6 +120,10 @@ class Compared:
     def quick(self) -> bool:
         """Whether any of the runs had a budget smaller than its recipe's."""
         return any(r.config.get("quick") for r in self.runs)
+
+    def tried(self, setting: str) -> set[float]:
+        """Among which learning rates, or lambdas, validation chose; none if it did not."""
+        return {each[setting] for r in self.runs for each in cast(list[dict], r.config.get("grid", []))}
 
     @property
     def epochs(self) -> int:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -79,7 +78,9 @@ class Pair:
         both = self.one, self.other
         written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
         shared = set.intersection(*written) - _OWN - (set() if self.other.base else _OF_ATTENTION)
-        if all("grid" in names for names in written) and _rates(self.one) == _rates(self.other):
+        if all("grid" in names for names in written) and self.one.tried("learning_rate") == self.other.tried(
+            "learning_rate"
+        ):
             shared -= {"learning_rate"}
         had = [{repr([r.config[name] for name in sorted(shared)]) for r in c.runs} for c in both]
         wanted = set.intersection(*(set(c.trained_as.config if c.trained_as else ()) for c in both))
@@ -140,11 +141,6 @@ def eligible(lines: Sequence[Compared]) -> list[Compared]:
 def chosen(lines: Sequence[Compared]) -> str | None:
     """The attentive setting with the best validation score."""
     return next((line.row for line in eligible(lines) if line.base), None)
-
-
-def _rates(line: Compared) -> set[float]:
-    """Among which validation chose."""
-    return {each["learning_rate"] for run in line.runs for each in cast(list[dict], run.config["grid"])}
 
 
 def _budget(line: Compared) -> tuple:

@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from ..paper import settings
@@ -104,26 +104,22 @@ def outdated(lines: Sequence[Compared]) -> list[str]:
 
 def choices(lines: Sequence[Compared]) -> list[str]:
     """Among which learning rates those of the rows were chosen by validation."""
-    trained = {c.row: c.runs[0].config for c in lines if c.runs and c.trained}
-    chosen = {row: config for row, config in trained.items() if "grid" in config}
-    if not chosen:
+    trained = {c.row: c for c in lines if c.runs and c.trained}
+    picked = {row: c for row, c in trained.items() if c.tried("learning_rate")}
+    if not picked:
         return []
-    others = {cast(float, config["learning_rate"]) for row, config in trained.items() if row not in chosen}
+    rate = {row: cast(float, c.runs[0].config["learning_rate"]) for row, c in trained.items()}
+    others = {rate[row] for row in trained if row not in picked}
     alike: dict[tuple[float, str], list[str]] = {}
-    for row, config in chosen.items():
-        tried = _numbers({each["learning_rate"] for each in _grid(config)})
-        alike.setdefault((cast(float, config["learning_rate"]), tried), []).append(row)
+    for row, c in picked.items():
+        alike.setdefault((rate[row], _numbers(c.tried("learning_rate"))), []).append(row)
     said = [
-        f"Validation data chose a learning rate of {rate} among {tried} for {words.listed(rows)}."
-        for (rate, tried), rows in alike.items()
+        f"Validation data chose a learning rate of {best} among {tried} for {words.listed(rows)}."
+        for (best, tried), rows in alike.items()
     ]
-    weighed = [row for row, config in chosen.items() if len({each["penalty"] for each in _grid(config)}) > 1]
+    weighed = [row for row, c in picked.items() if len(c.tried("penalty")) > 1]
     said += [f"They also chose lambda for {words.listed(weighed)}."] if weighed else []
     return said + ([f"For the other rows, which had {_numbers(others)}, nothing was chosen."] if others else [])
-
-
-def _grid(config: Mapping[str, object]) -> list[dict]:
-    return cast(list[dict], config["grid"])
 
 
 def rates(lines: Sequence[Compared]) -> list[str]:

@@ -149,7 +149,8 @@ def fit(
             seconds = spent + time.perf_counter() - began
             if path is not None:
                 head = {"fingerprint": fingerprint, "epochs": epoch + 1, "seconds": seconds, "history": history}
-                save_arrays(path, state, {**head, "devices": devices})
+                head["devices"] = devices
+                save_arrays(path, state, head)
             progress.epoch(epoch, record, program.steps * program.batch * len(members))
     finally:
         progress.stop()
