@@ -48,6 +48,7 @@ COUNTS = {
     # Two more layers of 65 * 9 * 64 + 64 and 2 * 64 numbers in g.
     "ACE-ODE-Net (deep g)": tuple(published + 2 * 37_632 for published in (283_338, 321_418, 359_050)),
     "ODE-Net (width 128)": (526_336 + 298_240 + 1_546, 528_640 + 298_240 + 1_546, 528_640 + 298_240 + 1_546),
+    "ODE-Net (as many weights)": (285_310, 325_770, 358_858),
 }
 
 
@@ -58,6 +59,11 @@ def test_every_model_has_a_known_count():
 @pytest.mark.parametrize("model", COUNTS)
 def test_parameter_counts(model):
     assert tuple(size(shapes(name, model)) for name in NAMES) == COUNTS[model]
+
+
+def test_the_control_has_as_many_weights_as_the_attentive_model():
+    for many, attentive in zip(COUNTS[images.AS_MANY], COUNTS["ACE-ODE-Net"], strict=True):
+        assert abs(many / attentive - 1) < 0.02
 
 
 def test_parameter_counts_of_the_parts():

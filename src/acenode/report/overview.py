@@ -75,7 +75,8 @@ def _counted(held: Sequence[tuple[str, Pair]]) -> str:
 
 
 def _named(table: str, pair: Pair) -> str:
-    return f"{title_of(table)}: {pair.one.row}" + (", its control not run" if pair.uncontrolled else "")
+    doubted = pair.effect == "helps" and pair.uncontrolled
+    return f"{title_of(table)}: {pair.one.row}" + (", its control not run" if doubted else "")
 
 
 def overview(table: str, lines: Sequence[Compared]) -> list[page.Cell]:

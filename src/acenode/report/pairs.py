@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def uncontrolled(self) -> bool:
-        """Whether there is a row whose attention does not choose, and this is not the pair with it."""
+        """Whether there is a control, and this is not the pair with it."""
         control = self.one.trained_as.control if self.one.trained_as else ""
         return bool(control) and self.other.ours[1] != control
 
@@ -115,7 +115,7 @@ def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
 def deciding(table: str, lines: Sequence[Compared]) -> list[Pair]:
     """One pair for each row with runs, of an ablation for each two: by the metric that chose its epoch.
 
-    An attention is held against one that does not choose, if such a row was run, and else against none.
+    An attention is held against its control, if that was run, and else against the row without one.
     """
     best: dict[tuple[str, ...], Pair] = {}
     for pair in pairs(table, lines):
@@ -153,7 +153,7 @@ def _kind(pair: Pair) -> tuple[str, str]:
 
 
 def _attentive(one: Compared, other: Compared) -> bool:
-    """A row, and the one that it extends by an attention or whose attention does not choose."""
+    """A row, and the one that it extends by an attention, or its control."""
     return other.ours[1] in one.held_against
 
 

@@ -34,10 +34,11 @@ def summary(results: Sequence[Result]) -> str:
     missing = [title_of(table) for table in compared if table not in run]
     lead = (
         f"{attention_sentence(compared)} Each row has one verdict here: by the metric that chose its epoch, against "
-        "the same model with even weights where that was run. Ours are mean ± standard deviation over seeds, on test "
-        "data, which chose nothing; in brackets is the interval that holds a difference with 95 % confidence, over "
-        "seeds with the test data as they are. `acenode report` makes a page of all of it, with figures, and every "
-        f"number with its files. Released code: that of the authors, <{RELEASED}>."
+        "its control (even weights in place of the attention, or as many weights without one) where that was run. Ours "
+        "are mean ± standard deviation over seeds, on test data, which chose nothing; in brackets is the interval that "
+        "holds a difference with 95 % confidence, over seeds with the test data as they are. `acenode "
+        "report` makes a page of all of it, with figures, and every number with its files. "
+        f"Released code: that of the authors, <{RELEASED}>."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
