@@ -44,6 +44,7 @@ def test_a_row_without_training_has_no_budget():
     untrained = result("ushcn", "LOCF", 0, {"mse": 1.0}, epochs=0, config={})
     own = line([replace(untrained, parameters=0)], "ushcn", "LOCF")
     assert not own.short and words.budget(own) == "not trained" and words.against_paper(own) == "not in the paper"
+    assert words.validation(own) == "\N{EM DASH}"
 
 
 def test_a_row_that_only_we_have_is_as_long_as_its_recipe():
@@ -337,11 +338,11 @@ def test_of_the_settings_of_the_attention_only_the_choice_of_validation_is_held_
     held = {pair.one.row: (pair.other.row, pair.effect) for pair in pairs("attention-settings", lines)}
     assert held == {names[0]: (base, "helps"), names[1]: (base, "hurts")}  # the first was named before
     (said,) = search(lines)
-    assert said.startswith(f"Mean MSE on validation data: {names[1]} 0.2100; {names[2]} 0.3100; {base} 0.4100; and")
-    assert f"That chose {names[1]}." in said
+    assert f"on validation data chose {names[1]}. Held against {base} are the choice" in said
+    assert [words.validation(line) for line in lines] == ["0.4100", "0.5100", "0.2100", "0.3100"]
     shorter = [replace(run, config={"epochs": 3}) if run.row == names[1] else run for run in runs]
     (said,) = search(compared.tables(shorter)["attention-settings"])
-    assert f"That chose {names[2]}." in said and names[1] not in said
+    assert f"chose {names[2]}." in said and names[1] not in said
     assert not search(compared.tables(everything())["mnist"])
 
 

@@ -94,21 +94,21 @@ def _section(table: str, lines: Sequence[Compared], data_dir: Folder | None) -> 
 
 def _numbers(lines: Sequence[Compared]) -> page.Table:
     several = len({line.metric for line in lines}) > 1
-    columns = ["Row", *(["Metric"] if several else []), "Published"]
+    columns = ["Row", *(["Metric"] if several else [])]
     if not any(line.runs for line in lines):
         alone = [[c.row, *([words.metric(c.metric)] if several else []), words.published(c)] for c in lines]
-        return page.Table(columns, alone)
-    columns += ["Ours", f"Difference {INTERVAL}", "Verdict"]
+        return page.Table([*columns, "Published"], alone)
+    compare = any(line.published for line in lines)
+    columns += ["Published", "Ours", f"Difference {INTERVAL}", "Verdict"] if compare else ["Validation", "Test"]
     rows, below = [], {}
     for k, line in enumerate(lines):
         soft = "" if line.runs else "soft"
         metric = [words.metric(line.metric)] if several else []
-        cells = [
-            words.published(line),
-            page.Cell(words.ours(line), soft),
-            words.difference(line.gap, words.places(line)),
-        ]
-        rows.append([line.row, *metric, *cells, page.Cell(words.against_paper(line), tone(line))])
+        ours = page.Cell(words.ours(line), soft)
+        gap = words.difference(line.gap, words.places(line))
+        standing = page.Cell(words.against_paper(line), tone(line))
+        cells = [words.published(line), ours, gap, standing] if compare else [words.validation(line), ours]
+        rows.append([line.row, *metric, *cells])
         if line.runs:
             below[k] = _runs(line)
     return page.Table(columns, rows, below=below, stacked=True, words=["Metric"])

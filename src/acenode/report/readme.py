@@ -72,13 +72,14 @@ def _table(table: str, lines: Sequence[Compared]) -> str:
     """One table, folded."""
     own = [line for line in lines if line.runs]
     several = len({line.metric for line in own}) > 1
-    rows = [["row", *(["metric"] if several else []), "published", "ours", "seeds x epochs", "difference", "verdict"]]
+    compare = any(line.published for line in lines)
+    columns = ["published", "ours", "seeds x epochs", "difference", "verdict"]
+    rows = [["row", *(["metric"] if several else []), *(columns if compare else ["validation", "test", columns[2]])]]
     for line in own:
         metric = [words.metric(line.metric)] if several else []
         gap = words.difference(line.gap, words.places(line))
-        rows.append(
-            [line.row, *metric, words.published(line), words.ours(line), words.size(line), gap, words.standing(line)]
-        )
+        cells = [words.published(line), words.ours(line), words.size(line), gap, words.standing(line)]
+        rows.append([line.row, *metric, *(cells if compare else [words.validation(line), *cells[1:3]])])
     folders = words.listed([f"[`results/{name}`](results/{name})" for name in dict.fromkeys(c.ours[0] for c in own)])
     said = _said(table, lines)
     parts = [

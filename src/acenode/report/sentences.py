@@ -145,11 +145,9 @@ def search(lines: Sequence[Compared]) -> list[str]:
     best = chosen(ranked)
     if best is None:
         return []
-    places = max(map(words.places, ranked))
-    scores = [f"{line.row} {words.number(line.validation, places)}" for line in ranked]
     return [
-        f"Mean {words.metric(ranked[0].metric)} on validation data: {words.listed(scores)}. That chose {best}. Held "
-        f"against {settings.BASE} are the choice and {settings.USUAL}, no others."
+        f"The mean {words.metric(ranked[0].metric)} on validation data chose {best}. Held against {settings.BASE} are "
+        f"the choice and {settings.USUAL}, no others."
     ]
 
 

@@ -66,6 +66,11 @@ def published(line: Compared) -> str:
     return number(p.mean, count) + (f" ± {number(p.sd, count)}" if p.sd is not None else "")
 
 
+def validation(line: Compared) -> str:
+    """The mean on validation data."""
+    return number(line.validation, places(line)) if math.isfinite(line.validation) else "\N{EM DASH}"
+
+
 def ours(line: Compared) -> str:
     if not line.runs:
         return "not run yet"
