@@ -9,7 +9,7 @@ from scipy.stats import entropy
 from acenode.paper.tables import TABLES
 from acenode.report import compared, words
 from acenode.report.explanations import explained
-from acenode.report.overview import attention_sentence
+from acenode.report.overview import findings
 from acenode.report.pairs import pairs
 from acenode.report.sentences import (
     accidents,
@@ -223,9 +223,12 @@ def test_an_attention_is_also_held_against_one_that_does_not_choose():
     made = compared.tables(runs)
     held = {pair.other.row: pair.effect for pair in pairs("double-ou", made["double-ou"])}
     assert held == dict(zip(rows, ("helps", "hurts"), strict=True))
-    assert attention_sentence(made).startswith("In 1 comparison") and "hurts in 1 (Double" in attention_sentence(made)
+    counted, _, away = findings(made)
+    assert counted.startswith("In 1 comparison") and "hurts in 1 (Double" in counted
+    assert away.endswith(f"not than its control: Double Ornstein-Uhlenbeck: {own}.")
     alone = compared.tables([run for run in runs if run.row != rows[1]])
-    assert "ACE-GRU-ODE-Bayes, between variables, its control not run)" in attention_sentence(alone)
+    assert "ACE-GRU-ODE-Bayes, between variables, its control not run)" in findings(alone)[0]
+    assert len(findings(alone)) == 2
 
 
 def test_an_attention_that_makes_runs_run_away_is_told_with_the_seeds_in_which_it_is_worse():
@@ -235,7 +238,7 @@ def test_an_attention_that_makes_runs_run_away_is_told_with_the_seeds_in_which_i
     (pair,) = [p for p in pairs("ushcn", made["ushcn"]) if p.gap]
     assert pair.effect == "runs away" and words.ours(pair.one) == "1 of 3 runs ran away, median 0.6000"
     assert words.reason(pair) == "ACE-GRU-ODE-Bayes: 1 of 3 runs ran away; it is worse in 2 of 3 seeds"
-    assert "makes 1 run away (USHCN: ACE-GRU-ODE-Bayes)" in attention_sentence(made)
+    assert "makes 1 run away (USHCN: ACE-GRU-ODE-Bayes)" in findings(made)[0]
     lost = [*accuracies("mnist", "ODE-Net", 0.9, 0.9, 0.9), *accuracies("mnist", "ACE-ODE-Net", 0.95, 0.8, math.nan)]
     (pair,) = pairs("mnist", compared.tables(lost)["mnist"])
     assert pair.one.median == 0.8 and "it is worse in 2 of 3 seeds" in words.reason(pair)
@@ -265,8 +268,8 @@ def test_rates_that_validation_chose_for_both_may_differ():
     half = [*runs("ODE-Net", 0.1), *runs("ACE-ODE-Net", 0.01, grid=grid(0.1, 0.01))]
     alike = [pairs("mnist", compared.tables(each)["mnist"])[0].alike for each in (tuned, others, half)]
     assert alike == [True, False, False]
-    assert "In 1 more, not" in attention_sentence(compared.tables([*half, *accuracies("svhn", "ODE-Net", 0.9, 0.91),
-        *accuracies("svhn", "ACE-ODE-Net", 0.9, 0.92)]))  # fmt: skip
+    fair = [*accuracies("svhn", "ODE-Net", 0.9, 0.91), *accuracies("svhn", "ACE-ODE-Net", 0.9, 0.92)]
+    assert findings(compared.tables([*half, *fair]))[-1].startswith("In 1 more, not trained alike")
 
 
 def test_what_is_not_the_papers_setting_is_held_neither_against_its_numbers_nor_against_its_gain():
@@ -320,10 +323,11 @@ def test_only_what_is_fair_is_counted_and_only_once():
     better, worse = ((0.9, 0.91, 0.92), (0.8, 0.82, 0.81))
     runs = [*accuracies("cifar10", "ODE-Net", *worse), *accuracies("cifar10", "ACE-ODE-Net", *better)]
     runs = [replace(run, metrics={**run.metrics, "silhouette": run.metrics["accuracy"]}) for run in runs]
-    said = attention_sentence(compared.tables(runs))
+    said, _ = findings(compared.tables(runs))
     assert said.startswith("In 1 comparison of an attentive model") and "helps in 1" in said
     short = accuracies("cifar10", "ODE-Net", *worse, epochs=10)
-    assert attention_sentence(compared.tables([*short, *runs[3:]])).startswith("No attentive model has been run beside")
+    (said,) = findings(compared.tables([*short, *runs[3:]]))
+    assert said.startswith("No attentive model has been run beside")
 
 
 def test_of_the_settings_of_the_attention_only_the_choice_of_validation_is_held_against_its_base():

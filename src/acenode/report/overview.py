@@ -7,7 +7,7 @@ from ..paper.settings import TABLE as SETTINGS
 from . import page, verdict, words
 from .compared import ABLATIONS, Compared
 from .movement import stands_still
-from .pairs import Pair, deciding
+from .pairs import Pair, deciding, explained_away
 
 _TABLES = {
     "mnist": ("MNIST", "Handwritten digits: the part of the test images that is classified right."),
@@ -30,6 +30,10 @@ ABOUT = {table: about for table, (_, about) in _TABLES.items()}
 COLUMNS = ("Rows run", "The attention", "Ours against the paper")
 TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad", "runs away": "bad"}
 
+QUESTION = (
+    "Does the attention help? Each attentive row has one verdict: by the metric that chose its epoch, against its "
+    "control (even weights in place of the attention, or as many weights without one) where that was run."
+)
 _ADDED = {"attention-size": "larger: ", "attention-type": "that it evolves: "}  # what is asked, if not for any at all
 _COUNTED = {
     "helps": "helps in {}",
@@ -46,23 +50,29 @@ def title_of(table: str) -> str:
     return _TABLES.get(table, (table, ""))[0]
 
 
-def attention_sentence(compared: dict[str, list[Compared]]) -> str:
+def findings(compared: dict[str, list[Compared]]) -> list[str]:
     """Over all tables that are not about the attention itself: how often it helps, and where."""
     asked = {table: lines for table, lines in compared.items() if table not in (*ABLATIONS, SETTINGS)}
     found = [(table, p) for table, lines in asked.items() for p in deciding(table, lines)]
     every = list({p.one.ours: (table, p) for table, p in reversed(found)}.values())[::-1]  # a row may be in two tables
-    held = [each for each in every if each[1].alike]
+    held, aside = ([each for each in every if each[1].alike == alike] for alike in (True, False))
     if not held:
-        return "No attentive model has been run beside the model it extends with the same settings."
-    full, still = sum(not p.short for _, p in held), sum(stands_still(p.one) for _, p in held)
+        return ["No attentive model has been run beside the model it extends with the same settings."]
     times = f"{len(held)} comparison{'s' if len(held) > 1 else ''}"
-    said = (
-        f"In {times} of an attentive model with the one it extends, trained alike, the attention {_counted(held)}. "
+    full, still = sum(not p.short for _, p in held), sum(stands_still(p.one) for _, p in held)
+    away = [f"{title_of(table)}: {p.one.row}" for table, lines in asked.items() for p in explained_away(table, lines)]
+    said = [
+        f"In {times} of an attentive model with the one it extends, trained alike, the attention {_counted(held)}.",
         f"{full} of them had all their epochs"
-        + (f"; in {still} the attention stands still, which tells nothing of one that moves." if still else ".")
-    )
-    aside = [each for each in every if not each[1].alike]
-    return said + (f" In {len(aside)} more, not trained alike, it {_counted(aside)}." if aside else "")
+        + (f"; in {still} the attention stands still, which tells nothing of one that moves." if still else "."),
+    ]
+    if away:
+        said.append(
+            f"Better than the model it extends, but as far as the runs tell not than its control: {'; '.join(away)}."
+        )
+    if aside:
+        said.append(f"In {len(aside)} more, not trained alike, it {_counted(aside)}.")
+    return said
 
 
 def _counted(held: Sequence[tuple[str, Pair]]) -> str:

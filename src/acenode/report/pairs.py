@@ -58,10 +58,16 @@ class Pair:
         return max(-self.gap.low, self.gap.high) > abs(self.other.mean or 0.0)
 
     @property
+    def control(self) -> bool:
+        """Whether it is held against its control, not against the row that it extends."""
+        row = self.one.trained_as
+        return bool(row) and self.other.ours[1] == row.control
+
+    @property
     def uncontrolled(self) -> bool:
         """Whether there is a control, and this is not the pair with it."""
-        control = self.one.trained_as.control if self.one.trained_as else ""
-        return bool(control) and self.other.ours[1] != control
+        row = self.one.trained_as
+        return bool(row and row.control) and not self.control
 
     @property
     def worse(self) -> int:
@@ -125,9 +131,16 @@ def deciding(table: str, lines: Sequence[Compared]) -> list[Pair]:
     return list(best.values())
 
 
+def explained_away(table: str, lines: Sequence[Compared]) -> list[Pair]:
+    """Rows better than the one that they extend, but as far as the runs tell not than their control."""
+    level = {(p.one.row, p.one.metric) for p in deciding(table, lines) if p.control and p.effect != "helps"}
+    gained = [p for p in pairs(table, lines) if not p.control and p.effect == "helps"]
+    return [p for p in gained if (p.one.row, p.one.metric) in level]
+
+
 def _rank(pair: Pair) -> tuple[bool, bool]:
     row = pair.one.trained_as
-    return bool(row) and pair.one.metric == row.task.monitor, bool(row) and pair.other.ours[1] == row.control
+    return bool(row) and pair.one.metric == row.task.monitor, pair.control
 
 
 def eligible(lines: Sequence[Compared]) -> list[Compared]:

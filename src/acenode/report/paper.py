@@ -8,7 +8,7 @@ from ..paper.results import Result, place
 from . import page, verdict, words
 from .compared import Compared, tables
 from .explanations import explained
-from .overview import ABOUT, COLUMNS, TONES, attention_sentence, overview, pair_tone, title_of
+from .overview import ABOUT, COLUMNS, QUESTION, TONES, findings, overview, pair_tone, title_of
 from .pairs import Pair, pairs
 from .paper_figures import galleries
 from .sentences import disagreements, of_table
@@ -28,8 +28,6 @@ READING = (
     "There is no telling where it holds both. Where there is no such gain, or data and question are not the paper's, "
     "no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a colour where "
     "both rows had all epochs and the same settings; learning rates that validation chose for both may differ.",
-    "In short, there is one verdict for each attentive row: by the metric that chose its epoch, and, where such a row "
-    "was run, against an attention that does not choose.",
     "A run ran away if its error is a thousand times the smallest of its row, or not a number; the attention runs away "
     "where that befell runs of the attentive row alone.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
@@ -75,7 +73,8 @@ def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> 
         title = title_of(table)
         rows.append([page.Cell(title, link=f"#{page.Section(title, ()).anchor}"), *overview(table, lines)])
     table = page.Table(["Table", *COLUMNS], rows, stacked=True, words=["Table", *COLUMNS])
-    return page.Section("In short", [attention_sentence(compared)], [table, page.Details("How to read this", READING)])
+    found = page.Bullets(QUESTION, findings(compared))
+    return page.Section("In short", [], [found, table, page.Details("How to read this", READING)])
 
 
 # --- one table --------------------------------------------------------------------------------------------------

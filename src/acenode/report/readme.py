@@ -7,7 +7,7 @@ from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, tables
 from .explanations import RELEASED, explained
-from .overview import COLUMNS, attention_sentence, overview, title_of
+from .overview import COLUMNS, QUESTION, findings, overview, title_of
 from .pairs import Pair, pairs
 from .sentences import of_table
 
@@ -33,16 +33,16 @@ def summary(results: Sequence[Result]) -> str:
     run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
     missing = [title_of(table) for table in compared if table not in run]
     lead = (
-        f"{attention_sentence(compared)} Each row has one verdict here: by the metric that chose its epoch, against "
-        "its control (even weights in place of the attention, or as many weights without one) where that was run. Ours "
-        "are mean ± standard deviation over seeds, on test data, which chose nothing; in brackets is the interval that "
-        "holds a difference with 95 % confidence, over seeds with the test data as they are. `acenode "
-        "report` makes a page of all of it, with figures, and every number with its files. "
-        f"Released code: that of the authors, <{RELEASED}>."
+        "Ours are mean ± standard deviation over seeds, on test data, which chose nothing; in brackets is the interval "
+        "that holds a difference with 95 % confidence, over seeds with the test data as they are. `acenode report` "
+        "makes a page of all of it, with figures, and every number with its files. Released code: that of the authors, "
+        f"<{RELEASED}>."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
-    return "\n".join([_wrapped(lead), "", *_overview(run), "", *(_table(table, lines) for table, lines in run.items())])
+    found = "\n".join(_wrapped(f"- {each}", "  ") for each in findings(compared))
+    parts = [_wrapped(lead), _wrapped(QUESTION), found, "\n".join(_overview(run))]
+    return "\n\n".join([*parts, *(_table(table, lines) for table, lines in run.items())])
 
 
 def _overview(run: Mapping[str, Sequence[Compared]]) -> list[str]:
