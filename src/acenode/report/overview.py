@@ -30,9 +30,10 @@ ABOUT = {table: about for table, (_, about) in _TABLES.items()}
 COLUMNS = ("Rows run", "The attention", "Ours against the paper")
 TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad", "runs away": "bad"}
 
-QUESTION = (
-    "Does the attention help? Each attentive row has one verdict: by the metric that chose its epoch, against its "
-    "control (even weights in place of the attention, or as many weights without one) where that was run."
+QUESTION = "Does the attention help?"
+ANSWER = (
+    "Each attentive row has one verdict: by the metric that chose its epoch, against its control (even weights in "
+    "place of the attention, or as many weights without one) where that was run."
 )
 _ADDED = {"attention-size": "larger: ", "attention-type": "that it evolves: "}  # what is asked, if not for any at all
 _COUNTED = {

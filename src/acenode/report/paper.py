@@ -8,7 +8,7 @@ from ..paper.results import Result, place
 from . import page, verdict, words
 from .compared import Compared, tables
 from .explanations import explained
-from .overview import ABOUT, COLUMNS, QUESTION, TONES, findings, overview, pair_tone, title_of
+from .overview import ABOUT, ANSWER, COLUMNS, QUESTION, TONES, findings, overview, pair_tone, title_of
 from .pairs import Pair, pairs
 from .paper_figures import galleries
 from .sentences import disagreements, of_table
@@ -28,6 +28,7 @@ READING = (
     "There is no telling where it holds both. Where there is no such gain, or data and question are not the paper's, "
     "no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a colour where "
     "both rows had all epochs and the same settings; learning rates that validation chose for both may differ.",
+    f"In short: {ANSWER[0].lower()}{ANSWER[1:]}",
     "A run ran away if its error is a thousand times the smallest of its row, or not a number; the attention runs away "
     "where that befell runs of the attentive row alone.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "

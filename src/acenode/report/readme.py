@@ -7,7 +7,7 @@ from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, tables
 from .explanations import RELEASED, explained
-from .overview import COLUMNS, QUESTION, findings, overview, title_of
+from .overview import ANSWER, COLUMNS, QUESTION, findings, overview, title_of
 from .pairs import Pair, pairs
 from .sentences import of_table
 
@@ -41,7 +41,7 @@ def summary(results: Sequence[Result]) -> str:
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
     found = "\n".join(_wrapped(f"- {each}", "  ") for each in findings(compared))
-    parts = [_wrapped(lead), _wrapped(QUESTION), found, "\n".join(_overview(run))]
+    parts = [_wrapped(lead), _wrapped(f"{QUESTION} {ANSWER}"), found, "\n".join(_overview(run))]
     return "\n\n".join([*parts, *(_table(table, lines) for table, lines in run.items())])
 
 
