@@ -1,6 +1,7 @@
 """Figures of the paper's tables: how many lines an axes has, in which colours, and what is not drawn."""
 
 import math
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +12,7 @@ from runs import figures, result
 from acenode.datasets import ushcn_raw
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
-from acenode.report import compared, paper_figures, paper_plots
+from acenode.report import compared, paper_figures, paper_plots, verdict
 from acenode.report.page import Picture
 from acenode.report.panels import panels
 from acenode.report.style import COLOURS
@@ -79,6 +80,31 @@ def test_a_row_that_is_extended_under_another_name_is_beside_what_extends_it():
     assert panel.colours == {own: RED, apart: BLUE} and panel.title == "between variables"
     assert paper_plots._legend([own, apart])[0] == [own, apart]
     assert list(panel.drawn({apart: [[1.0]]})) == [apart]  # it has no other panel
+
+
+def test_variants_of_one_model_are_together():
+    rows = names("attention-settings")
+    first, second = panels(rows)
+    assert {*first.colours, *second.colours} == {*rows}
+    assert {*first.colours} & {*second.colours} == {*rows[:2]}  # the attention of the tables, and the row it extends
+
+
+def test_what_every_setting_of_the_attention_adds_is_drawn_by_validation():
+    base, usual, other, *_ = names("attention-settings")
+    scores = {base: (0.3, 0.5), usual: (0.4, 0.7), other: (0.2, 0.3)}
+    runs = [
+        replace(result("attention-settings", row, k, {"mse": 0.5}), validation={"validation_mse": score})
+        for row, some in scores.items()
+        for k, score in enumerate(some)
+    ]
+    picture = drawn("attention-settings", runs)["attention-settings-validation"]
+    assert f"less that of {base}, best first (lower is better)" in picture.caption
+    assert "attention-settings-validation" not in drawn("attention-settings", runs[2:])
+    lines = {line.row: line for line in compared.tables(runs)["attention-settings"]}
+    zero, own = (lines[row].validation_by_seed for row in (base, usual))
+    figure = paper_plots.differences({"own": ([0.1, 0.2], verdict.from_values(own, zero))}, "difference")
+    seeds, mean = (figure.axes[0].lines[k].get_xdata() for k in (1, 2))
+    assert np.allclose(seeds, [0.1, 0.2]) and np.allclose(mean, [0.15])
 
 
 def test_a_panel_with_nothing_of_its_own_is_left_out():

@@ -99,10 +99,14 @@ class Compared:
         return float(np.std(self.values, ddof=1))
 
     @property
+    def validation_by_seed(self) -> dict[int, float]:
+        """The scores on validation data; not a number where there is none."""
+        return {r.seed: r.validation.get(f"validation_{self.metric}", np.nan) for r in self.runs}
+
+    @property
     def validation(self) -> float:
         """The mean score on validation data; not a number where there is none."""
-        found = [r.validation.get(f"validation_{self.metric}", np.nan) for r in self.runs]
-        return float(np.mean(found)) if found else np.nan
+        return float(np.mean(list(self.validation_by_seed.values()))) if self.runs else np.nan
 
     @property
     def median(self) -> float:

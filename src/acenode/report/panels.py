@@ -43,7 +43,7 @@ def panels(rows: Sequence[str]) -> list[Panel]:
     """
     kinds: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: ", " in row):
-        kinds.setdefault(row.partition(", ")[2], []).append(row)
+        kinds.setdefault("" if _variants(rows) else row.partition(", ")[2], []).append(row)
     leads = {kind: _lead(own, rows) for kind, own in kinds.items()}
     every = {row for lead in leads.values() for row in lead}
     # A kind that is there only to be extended by another is in the other's panel.
@@ -55,6 +55,11 @@ def panels(rows: Sequence[str]) -> list[Panel]:
             title = ": ".join(filter(None, (kind, part))) or ("the paper's models" if len(own_panels) > 1 else "")
             made.append(Panel(title, _colours(list(dict.fromkeys([*leads[kind], *some]))), beside))
     return made
+
+
+def _variants(rows: Sequence[str]) -> bool:
+    """Whether all rows but one are variants of one attentive model, each a kind of its own."""
+    return len(rows) > 2 and sum(row in _BASES for row in rows) == len(rows) - 1
 
 
 def _lead(own: Sequence[str], rows: Sequence[str]) -> list[str]:

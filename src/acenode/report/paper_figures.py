@@ -9,16 +9,16 @@ import numpy as np
 
 from ..datasets import ou, ushcn_raw
 from ..datasets.files import Folder
-from ..paper import images
+from ..paper import images, settings
 from ..paper.results import Result, slug
 from ..paper.row import Row
 from ..paper.tables import TABLES
-from . import paper_plots, words
+from . import paper_plots, verdict, words
 from .compared import ABLATIONS, Compared
 from .image_plots import attention_maps
 from .page import Gallery, Picture, picture
+from .pairs import eligible
 from .panels import panels
-from .verdict import RAN_AWAY
 
 _MONITORS = {
     (row.table, row.name): row.task.monitor for rows in TABLES.values() for row in rows if isinstance(row, Row)
@@ -41,7 +41,8 @@ def galleries(
         attentive_first = sorted(lines, key=lambda c: "ACE" not in c.row)
         runs = {c.row: _steady_first(c, lines) for c in attentive_first if c.runs and c.trained}
         alone = _single_runs(table, runs, file_of, data_dir)
-        made = [*_by_epoch(table, lines, runs), *_over_time(table, runs), *alone, *_ends(table, runs)]
+        tried = _settings(lines) if table == settings.TABLE else []
+        made = [*tried, *_by_epoch(table, lines, runs), *_over_time(table, runs), *alone, *_ends(table, runs)]
     return [Gallery(made)] if made else []
 
 
@@ -104,7 +105,7 @@ def _ran_away(found: Mapping[str, Sequence[Sequence[float]]]) -> Callable[[np.nd
     """Tells which values ran away: they are not finite, or far beyond what is usual among those found."""
     values = np.abs(np.array([value for seeds in found.values() for each in seeds for value in each], float))
     finite = values[np.isfinite(values)]
-    most = RAN_AWAY * np.median(finite) if finite.any() else math.inf
+    most = verdict.RAN_AWAY * np.median(finite) if finite.any() else math.inf
     return lambda some: ~(np.isfinite(some) & (np.abs(some) <= most))
 
 
@@ -237,6 +238,26 @@ def _spread(figure: Mapping[str, Any]) -> str:
         f"of a gate {moved:.3f}. Both are of each gate before the mean over channels, over more images; the means "
         "that are drawn lie nearer to one half than the gates."
     )
+
+
+def _settings(lines: Sequence[Compared]) -> list[Picture]:
+    """What every setting of the attention adds, as far as validation tells: that is what chooses."""
+    ranked = eligible(lines)
+    base = next((line for line in ranked if line.row == settings.BASE), None)
+    if base is None or len(ranked) < 2:
+        return []
+    rows, zero = {}, base.validation_by_seed
+    for line in (line for line in ranked if line.base):
+        own = line.validation_by_seed
+        rows[line.row.partition(", ")[2]] = ([own[s] - zero[s] for s in own], verdict.from_values(own, zero))
+    metric = words.metric(base.metric)
+    says = f"Validation {metric} of the attention's settings less that of {base.row}, best first"
+    caption = (
+        f"{says} ({words.direction(base.metric)}). A dot for each seed, the mean, and the interval that holds it with "
+        "95 % confidence. From every result file of the table above."
+    )
+    figure = paper_plots.differences(rows, f"validation {metric}, less that of {base.row}")
+    return [picture(f"{settings.TABLE}-validation", figure, says, caption)]
 
 
 def _ablation(table: str, lines: Sequence[Compared]) -> list[Picture]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import verdict
 from .panels import Panel, Runs
 from .style import CLASS_COLOURS, COLOURS, FAINT, figure_style
 
@@ -174,6 +175,27 @@ def ablation(points: Sequence[tuple[str, float | None, Sequence[float]]], ylabel
         axis.set_ylabel(ylabel)
         handles = dict(reversed([*zip(*reversed(axis.get_legend_handles_labels()), strict=True)]))
         figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncol=3, fontsize=8)
+        return figure
+
+
+def differences(rows: Mapping[str, tuple[Sequence[float], verdict.Gap]], xlabel: str):
+    """Differences to another row, which is at zero: a dot each seed, a bar for the mean and a line for its interval."""
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        figure, axis = plt.subplots(figsize=(WIDTH, 0.8 + 0.28 * len(rows)), layout="constrained")
+        axis.axvline(0, color=FAINT, lw=1.2)
+        for k, (seeds, gap) in enumerate(rows.values()):
+            axis.plot(seeds, [k] * len(seeds), "o", ms=4, alpha=0.5, color=COLOURS[0], mew=0)
+            axis.plot([gap.difference], [k], "|", ms=11, mew=2.5, color=COLOURS[0])
+            if gap.low is not None and gap.high is not None:
+                axis.plot([gap.low, gap.high], [k, k], lw=1.6, color=COLOURS[0])
+        axis.set_yticks(range(len(rows)), list(rows))
+        axis.invert_yaxis()
+        axis.grid(axis="y", visible=False)
+        axis.ticklabel_format(axis="x", style="plain", useOffset=False)
+        axis.locator_params(axis="x", nbins=5)
+        axis.set_xlabel(xlabel)
         return figure
 
 
