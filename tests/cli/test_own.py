@@ -233,18 +233,18 @@ def test_columns_are_left_out_and_numbers_stand_for_blanks(tmp_path, data, model
     table = [[*row[:2], -999 if k % 3 else row[2], *row[3:]] for k, row in enumerate(rows())]
     marked = write(tmp_path / "marked.csv", table)
     blank = write(tmp_path / "blank.csv", [["" if cell == -999 else cell for cell in row] for row in table])
-    scores = [run("evaluate", model, marked, "--missing", -999, "--json"), run("evaluate", model, blank, "--json")]
-    assert scores[0].exit_code == 0 and scores[0].stdout == scores[1].stdout
-    assert run("evaluate", model, marked, "--json").stdout != scores[0].stdout
-    answers = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    run("predict", model, marked, "--at", 9, "--missing", -999, "--out", answers[0])
-    run("predict", model, blank, "--at", 9, "--out", answers[1])
-    assert answers[0].read_text() == answers[1].read_text()
     known = train(
         marked, tmp_path / "m", "--drop", "died", "--drop", "died", "--missing", -999, "--model", "gru-d", "--no-report"
     )
     assert known.exit_code == 0, known.output
     assert json.loads(run("inspect", tmp_path / "m", "--json").stdout)["columns"]["values"] == ["pulse", "pressure"]
+    scores = [run("evaluate", tmp_path / "m", table, "--json") for table in (marked, blank)]  # the model remembers it
+    assert scores[0].exit_code == 0 and scores[0].stdout == scores[1].stdout
+    assert run("evaluate", model, marked, "--json").stdout != run("evaluate", model, blank, "--json").stdout
+    answers = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for table, answer in zip((marked, blank), answers, strict=True):
+        run("predict", tmp_path / "m", table, "--at", 9, "--out", answer)
+    assert answers[0].read_text() == answers[1].read_text()
     for name, said in (("who", "there is no such column"), ("hour", "asked for by another option")):
         refused = train(data, tmp_path / "n", "--drop", name)
         assert refused.exit_code == 1 and said in refused.stderr

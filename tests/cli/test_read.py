@@ -6,12 +6,11 @@ import gzip
 import math
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
-from acenode.cli.read import UnreadableFile, read_table, without
+from acenode.cli.read import UnreadableFile, read_table
 from acenode.estimators.table import Columns, moments_of, read
 
 
@@ -214,7 +213,7 @@ def test_faults_are_said_in_one_line(tmp_path, lines, sentence):
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-# --- separators and numbers that stand for blanks -------------------------------------------------------------------
+# --- separators ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -222,25 +221,23 @@ def test_cells_may_be_separated_otherwise(tmp_path, separator):
     path = written(tmp_path, separator.join(["id", '"a, b; c"', "x"]), separator.join(["p1", "2", '"1,5"']))
     table = read_table(path)
     assert table.column_names == ["id", "a, b; c", "x"] and table.to_pylist() == [
-        {"id": "p1", "a, b; c": 2, "x": "1,5"}
+        {"id": "p1", "a, b; c": 2, "x": "1,5" if separator == "," else 1.5}
     ]
     zipped = tmp_path / "data.csv.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     assert read_table(zipped).equals(table)
 
 
-def test_numbers_that_stand_for_a_missing_value_become_blanks(tmp_path):
-    table = read_table(written(tmp_path, "id,t,x,y,z", "-999,-999,-999,-999.0,a", "2,-9,-9,0.5,-999"))
-    left = without(table, [-999.0, -9.0], ("id", "t"))
-    assert left.to_pylist() == [
-        {"id": -999, "t": -999, "x": None, "y": None, "z": "a"},
-        {"id": 2, "t": -9, "x": None, "y": 0.5, "z": "-999"},
+def test_numbers_have_a_comma_where_cells_have_another_separator(tmp_path):
+    lines = ("id;t;x;y;ward;label", "1,5;0,5;-1,25e1;3;a,1;1,5", "2,5;1,0;,5;;b;2,5")
+    table = read_table(written(tmp_path, *lines), id="id", label="label")
+    assert table.drop_columns(["ward"]).to_pylist() == [
+        {"id": "1,5", "t": 0.5, "x": -12.5, "y": 3, "label": "1,5"},
+        {"id": "2,5", "t": 1.0, "x": 0.5, "y": None, "label": "2,5"},
     ]
-    assert left.schema == table.schema
-    with pytest.warns(UserWarning, match="--missing 77: no cell holds it"):
-        without(table, [77.0], ())
-    single = pa.table({"x": pa.array([-99.9, 1.0], pa.float32()), "y": pa.array([2**60, -99], pa.int64())})
-    assert without(single, [-99.9], ()).to_pylist() == [{"x": None, "y": 2**60}, {"x": 1.0, "y": -99}]
+    assert table["ward"].to_pylist() == ["a,1", "b"]  # text stays as it is
+    thousands = read_table(written(tmp_path, "id;x", "a;1.234,5"))
+    assert thousands["x"].to_pylist() == ["1.234,5"]  # which of the two is the point is not guessed
 
 
 def test_as_many_commas_in_a_name_do_not_separate(tmp_path):

@@ -451,7 +451,7 @@ def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
 def test_a_value_that_may_stand_for_a_missing_one_is_told(frame):
     frame = frame.assign(heat=frame["heat"].mask(frame.index % 20 == 3, -999.0))
     with pytest.warns(UserWarning, match=r"column 'heat' is -999 in \d rows, where half of its values lie between"):
-        base.read_training(frame, "machine", "hour", None, None)
+        base.read_training(Forecaster("machine", "hour"), frame)
 
 
 def test_values_in_another_unit_are_told(forecaster, frame):

@@ -14,7 +14,7 @@ from acenode.series import Panel
 
 def unfitted(kind, model: str):
     """An estimator with settings and columns, but without parameters, and its series."""
-    table = read_training(machines(5), "machine", "hour", None, None)
+    table = read_training(Forecaster("machine", "hour"), machines(5))
     estimator = kind(id="machine", time="hour", model=model, hidden=6)
     estimator.settings_, clock = choose_settings(table, model, estimator.get_params(), kind.ahead)
     estimator.columns_, estimator.entry_, estimator.classes_ = table.columns, entry(model), ["x", "y", "z"]

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from frames import KINDS, VALUES, dated, labelled, machines, of_kind
 
+from acenode import Forecaster
 from acenode.estimators.base import choose_settings, read_training
 from acenode.estimators.table import (
     Clock,
@@ -17,6 +18,7 @@ from acenode.estimators.table import (
     moments_of,
     read,
     shown_time,
+    unheld,
     value_columns,
     write_times,
 )
@@ -52,6 +54,28 @@ def test_every_kind_of_frame_is_read_alike(kind):
     assert table.ids.tolist() == ["m00", "m01", "m02", "m03"]
     np.testing.assert_array_equal(table.times, plain.times)
     np.testing.assert_array_equal(table.values, plain.values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_that_stand_for_a_blank_are_blanks(kind):
+    single = np.array([-999.0, -99.9, 3.0, 2.0], np.float32)
+    values = {"heat": [1.0, -999.0, 1e39, -99.9], "flow": [-999, 7, 8, -1], "slow": single}
+    frame = of_kind(small(machine=[-999, -999, 2, 2], **values), kind)
+    columns = Columns("machine", "hour", ("heat", "flow", "slow"), missing=(-999.0, -99.9, 1e39, 0.25))
+    table, gap = read(frame, columns), np.nan
+    np.testing.assert_array_equal(table.values, [[1, gap, gap], [gap, 7, gap], [gap, 8, 3], [gap, -1, 2]])
+    assert table.ids.tolist() == [-999, 2] and unheld(frame, columns, "it") == [0.25]
+
+
+def test_what_no_cell_holds_is_told_in_training():
+    frame = machines(6).assign(flow=7)
+    frame.loc[0, "flow"] = -9
+    with pytest.warns(UserWarning, match="77 is said to stand for a missing value, and no cell holds it"):
+        refused(
+            lambda: read_training(Forecaster("machine", "hour", missing=[77, -9]), frame), "'flow' is 7 in every row"
+        )
+    wrong = Forecaster("machine", "hour").set_params(missing="NA")
+    refused(lambda: read_training(wrong, frame), "missing='NA': expected a number")
 
 
 def test_interleaved_ids_become_series_in_the_order_of_appearance():
@@ -335,7 +359,7 @@ def test_times_that_single_precision_confuses_are_named():
 
 
 def training(frame):
-    return read_training(frame, "machine", "hour", None, None)
+    return read_training(Forecaster("machine", "hour"), frame)
 
 
 def test_a_single_series_is_refused():
@@ -429,6 +453,6 @@ def test_a_long_table_is_told_of_the_pivot():
 def test_all_columns_of_which_nothing_can_be_learned_are_named():
     frame = machines().assign(old=np.nan, same=7.0)
     refused(
-        lambda: read_training(frame, "machine", "hour", None, None),
+        lambda: read_training(Forecaster("machine", "hour"), frame),
         "column 'old' is blank in every row, column 'same' is 7 in every row; leave them out.",
     )

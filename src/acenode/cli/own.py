@@ -4,7 +4,6 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Collection
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -16,14 +15,6 @@ from .say import fail
 
 File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row for each id and time.")]
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
-Missing = Annotated[
-    list[float] | None,
-    typer.Option(
-        "--missing",
-        help="A number that stands for a missing value, such as -999; may be repeated. train, predict and evaluate "
-        "each need to be told.",
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -42,7 +33,13 @@ def train(
     label: Annotated[str | None, typer.Option(help="The column of the label, for classify.")] = None,
     values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
-    missing: Missing = None,
+    missing: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--missing",
+            help="A number that stands for a missing value, such as -999; may be repeated. The model remembers it.",
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="A name from `acenode models`.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many epochs.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Size of the hidden state.")] = None,
@@ -57,7 +54,7 @@ def train(
 
     kinds: dict[Task, Any] = {Task.forecast: Forecaster, Task.classify: Classifier, Task.impute: Imputer}
     given: dict[str, Any] = {"epochs": epochs, "hidden": hidden, "learning_rate": learning_rate, "seed": seed}
-    given |= {"id": id, "time": time, "values": values}
+    given |= {"id": id, "time": time, "values": values, "missing": missing}
     if model is not None:
         given["model"] = model
     if task is Task.classify:
@@ -71,7 +68,7 @@ def train(
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
     _checked(lambda: check_target(out))
     _check_writable(place)
-    frame = _checked(lambda: _read(data, missing, (time, label), id=id, label=label))
+    frame = _read(data, id=id, label=label)
     for name in drop or ():
         if name not in frame.column_names:
             fail(f"--drop {name}: there is no such column; there are {', '.join(frame.column_names)}.")
@@ -107,21 +104,18 @@ def predict(
         list[str] | None, typer.Option("--at", help="A time to forecast, in the table's zone; may be repeated.")
     ] = None,
     at_file: Annotated[Path | None, typer.Option(help="A table of ids and times to forecast.")] = None,
-    missing: Missing = None,
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         fail(f"--out {out}: an answer is written as .csv or .parquet.")
     estimator = _load(folder)
     id = estimator.columns_.id
-    frame = _checked(lambda: _read(data, missing, (estimator.columns_.time,), id=id))
+    frame = _read(data, id=id)
     _check_writable(out)
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        asked = (
-            _checked(lambda: _read(at_file, None, (), id=id, like=frame)) if at_file else _times(at or [], estimator)
-        )
+        asked = _checked(lambda: _read(at_file, id=id, like=frame)) if at_file else _times(at or [], estimator)
         answer = _checked(lambda: estimator.predict(frame, at=asked))
     elif estimator.task == "classify":
         answer = _checked(lambda: estimator.predict_proba(frame))
@@ -133,14 +127,13 @@ def predict(
     typer.echo(f"{len(answer):,} rows written to {out}")
 
 
-def evaluate(folder: Folder, data: File, missing: Missing = None, as_json: AsJson = False) -> None:
+def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
     """How good a model is on a table that it has not seen."""
     estimator = _load(folder)
     roles = estimator.columns_
     # Of classes named by text some may look like numbers, and be alone in this table.
     worded = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
-    kept = (roles.time, roles.label)
-    frame = _checked(lambda: _read(data, missing, kept, id=roles.id, label=roles.label, text=worded))
+    frame = _read(data, id=roles.id, label=roles.label, text=worded)
     metrics = _checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()}))
@@ -240,12 +233,10 @@ def _checked(call: Any) -> Any:
     return answer
 
 
-def _read(path: Path, missing: list[float] | None, kept: Collection[str | None], **told: Any) -> Any:
-    """A table, with blanks for what stands for a missing value in columns that are not `kept`, nor the id."""
-    from .read import read_table, without
+def _read(path: Path, **told: Any) -> Any:
+    from .read import read_table
 
-    table = read_table(path, **told)
-    return without(table, missing, (told.get("id"), *kept)) if missing else table
+    return _checked(lambda: read_table(path, **told))
 
 
 def _load(folder: Path) -> Any:

@@ -1,7 +1,6 @@
 """Tables from files: CSV (read in blocks) and Parquet."""
 
 import re
-import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 _BLOCK = 1 << 22  # bytes
 _CODE = r"^[+-]?0[0-9xX][0-9a-fA-F]*$"  # 007 is a code and not the number 7
+_COMMA = r"^(\s*[+-]?\d*),(\d+(?:[eE][+-]?\d+)?\s*)$"  # 1,5
 _OFFSET = r"(?P<offset>Z|[+-]\d\d(?::?\d\d)?)$"
 _NOT_UTF_8 = "{}: the text of the file is not UTF-8; save it as UTF-8."
 
@@ -22,10 +22,11 @@ def read_table(
 ) -> Any:
     """A pyarrow table from a `.csv` (also `.csv.gz`) or `.parquet` file.
 
-    Cells of a CSV are separated by commas, semicolons or tabs: whatever its first line has most of. A column has the
-    narrowest type that holds all its rows, so the file is read twice. Blank cells and words such as NA, N/A, NaN and
-    null are blanks, in columns of text too. Where a number has a leading zero, as in 007, the column is text. Times are
-    in their common offset from UTC, such as +02:00, or in UTC if they have several.
+    Cells of a CSV are separated by commas, semicolons or tabs: whatever its first line has most of. Where they are not
+    separated by commas, 1,5 is the number 1.5. A column has the narrowest type that holds all its rows, so the file is
+    read twice. Blank cells and words such as NA, N/A, NaN and null are blanks, in columns of text too. Where a number
+    has a leading zero, as in 007, the column is text. Times are in their common offset from UTC, such as +02:00, or in
+    UTC if they have several.
 
     **Arguments:**
 
@@ -92,7 +93,8 @@ def _read_csv(path: Path, id: str | None, label: str | None, text: Collection[st
     for name, column in zip(names, columns, strict=True):
         if name == id and not numbers:  # else 1.0 may be 1, as pandas writes it beside blanks
             column.kinds = [kind for kind in column.kinds if kind in (pa.int64(), pa.string())]
-    for block in _text_blocks(path, names):
+    worded = {id, label, *as_text}
+    for block in _text_blocks(path, names, worded):
         for column, cells in zip(columns, block.columns, strict=True):
             column.see(cells)
     kinds = [column.kind for column in columns]
@@ -106,7 +108,7 @@ def _read_csv(path: Path, id: str | None, label: str | None, text: Collection[st
 
     blocks = [
         pa.RecordBatch.from_arrays([packed(*each) for each in zip(names, block.columns, kinds, strict=True)], names)
-        for block in _text_blocks(path, names)
+        for block in _text_blocks(path, names, worded)
     ]
     schema = None if blocks else pa.schema(list(zip(names, kinds, strict=True)))
     return pa.Table.from_batches(blocks, schema).unify_dictionaries()
@@ -136,11 +138,21 @@ def _compression(path: Path) -> str | None:
     return "gzip" if path.name.lower().endswith(".gz") else None
 
 
-def _text_blocks(path: Path, names: list[str]) -> Iterator[Any]:
+def _text_blocks(path: Path, names: list[str], worded: Collection[str | None]) -> Iterator[Any]:
+    """The cells as text; numbers have a point, but for the columns of words."""
     import pyarrow as pa
 
+    commas = _separator(path) != ","
+
+    def pointed(name: str, cells: Any) -> Any:
+        if not commas or name in worded:
+            return cells
+        return _compute().replace_substring_regex(cells, pattern=_COMMA, replacement=r"\1.\2")
+
     with _opened(path, dict.fromkeys(names, pa.string())) as blocks:
-        yield from blocks
+        for block in blocks:
+            columns = [pointed(*each) for each in zip(names, block.columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, names)
 
 
 def _opened(path: Path, types: dict[str, Any] | None = None) -> Any:
@@ -153,27 +165,6 @@ def _opened(path: Path, types: dict[str, Any] | None = None) -> Any:
         parse_options=csv.ParseOptions(delimiter=_separator(path)),
         convert_options=csv.ConvertOptions(column_types=types, strings_can_be_null=True),
     )
-
-
-def without(table: Any, missing: Collection[float], but: Collection[str | None]) -> Any:
-    """The table with blanks for the numbers that stand for a missing value, in all columns of numbers `but` some."""
-    import pyarrow as pa
-
-    compute, found = _compute(), set()
-    for k, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
-        if name in but or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            continue
-        for number in missing:
-            if pa.types.is_integer(column.type) and not number.is_integer():
-                continue
-            stands = compute.equal(column, pa.scalar(number, pa.float64()).cast(column.type, safe=False))
-            if compute.any(stands).as_py():
-                found.add(number)
-                column = compute.if_else(stands, pa.scalar(None, column.type), column)
-        table = table.set_column(k, name, column)
-    for number in set(missing) - found:
-        warnings.warn(f"--missing {number:g}: no cell holds it.", stacklevel=2)
-    return table
 
 
 def _kinds() -> list[Any]:

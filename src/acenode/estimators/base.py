@@ -21,7 +21,7 @@ from ..tasks import Forecast, GaussianHead, Headed
 from ..tasks.forecast import mixture, predictions
 from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
 from .registry import Entry, Sizes, name_of
-from .table import Clock, Columns, Table, read, shown, value_columns
+from .table import Clock, Columns, Table, read, shown, unheld, value_columns
 
 _UNITS = 10.0  # the typical series is so long in the model's time
 _STEP = 0.1  # of Euler's method, there
@@ -198,11 +198,15 @@ def _parameters(kind: type) -> list[str]:
     return [name for name in inspect.signature(kind.__init__).parameters if name != "self"]
 
 
-def read_training(frame, id: str, time: str, values, label: str | None) -> Table:
+def read_training(estimator: Any, frame: Any) -> Table:
     """The training table, refused where nothing can be learned from it."""
     what = "the training table"
-    columns = Columns(id, time, value_columns(frame, id, time, label, values, what=what), label)
+    id, time, label = estimator.id, estimator.time, getattr(estimator, "label", None)
+    chosen = value_columns(frame, id, time, label, estimator.values, what=what)
+    columns = Columns(id, time, chosen, label, _missing(estimator.missing))
     table = read(frame, columns, what=what)
+    for number in unheld(frame, columns, what):
+        warnings.warn(f"{what}: {number:g} is said to stand for a missing value, and no cell holds it.", stacklevel=3)
     useless = []
     for name, column in zip(columns.values, table.values.T, strict=True):
         present = column[~np.isnan(column)]
@@ -222,6 +226,14 @@ def read_training(frame, id: str, time: str, values, label: str | None) -> Table
     return table
 
 
+def _missing(given: Any) -> tuple[float, ...]:
+    """One number or several that stand for a missing value, or none."""
+    try:
+        return tuple(float(each) for each in np.atleast_1d(() if given is None else given))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"missing={given!r}: expected a number such as -999, or several.") from error
+
+
 def _warn_of_outliers(present: np.ndarray, name: str, what: str) -> None:
     """A value like -999 that stands for a missing one would stretch the scale of all others."""
     low, middle, high = np.quantile(present, (0.25, 0.5, 0.75))
@@ -233,7 +245,7 @@ def _warn_of_outliers(present: np.ndarray, name: str, what: str) -> None:
     where = f"{count} rows" if count > 1 else "one row"
     warnings.warn(
         f"{what}: column {name!r} is {value:g} in {where}, where half of its values lie between {low:g} and {high:g}. "
-        "If it stands for a missing value, leave the cell blank (in a command: --missing).",
+        "If it stands for a missing value, say so (missing=..., in a command --missing), or leave the cell blank.",
         stacklevel=4,
     )
 

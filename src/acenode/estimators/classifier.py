@@ -20,7 +20,7 @@ from ..train import Progress
 from . import base, explain, pictures
 from .registry import Entry, entry
 from .saved import save as save_estimator
-from .table import Columns, read, shown
+from .table import read, shown
 
 
 class Classifier(base.Estimator):
@@ -42,6 +42,7 @@ class Classifier(base.Estimator):
         time: str = "time",
         values: Sequence[str] | None = None,
         label: str = "label",
+        missing: int | float | Sequence[int | float] | None = None,
         model: str | Entry = "ace-variables",
         hidden: int | None = None,
         epochs: int | None = None,
@@ -51,7 +52,8 @@ class Classifier(base.Estimator):
         patience: int | None = None,
         seed: int = 0,
     ):
-        self.id, self.time, self.values, self.label, self.model = id, time, values, label, model
+        self.id, self.time, self.values, self.label = id, time, values, label
+        self.missing, self.model = missing, model
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
@@ -61,7 +63,7 @@ class Classifier(base.Estimator):
         """Train on a frame with one row for each id and time, and the label in every row."""
         base.no_target(y)
         kind = entry(self.model)
-        table = base.read_training(frame, self.id, self.time, self.values, self.label)
+        table = base.read_training(self, frame)
         assert table.labels is not None
         classes = sorted(set(table.labels.tolist()), key=lambda c: (str(type(c)), c))
         if len(classes) < 2:
@@ -156,9 +158,8 @@ class Classifier(base.Estimator):
 
     def _probabilities(self, frame: Any) -> tuple[np.ndarray, np.ndarray, Any]:
         self._check_fitted()
-        columns = Columns(self.columns_.id, self.columns_.time, self.columns_.values)
         what = "the table to predict from"
-        table = read(frame, columns, what=what)
+        table = read(frame, self.columns_.unlabelled, what=what)
         panel = self._scaled(table, what)
         roomy = base.with_room(self.model_, panel, np.zeros((len(panel), 1)))
         probability = base.in_parts(lambda series: _outputs(roomy, series), panel)

@@ -8,7 +8,7 @@ import numpy as np
 from ..compiled import compiled
 from ..series import Panel
 from .base import in_parts, with_room
-from .table import Columns, Table, read, write_frame, write_times
+from .table import Table, read, write_frame, write_times
 
 
 def attention_frame(estimator: Any, frame: Any) -> Any:
@@ -33,8 +33,7 @@ def attention_frame(estimator: Any, frame: Any) -> Any:
 
 def _weights(estimator: Any, frame: Any) -> tuple[Table, np.ndarray, np.ndarray]:
     what = "the table to explain"
-    columns = Columns(estimator.columns_.id, estimator.columns_.time, estimator.columns_.values)
-    table = read(frame, columns, what=what)
+    table = read(frame, estimator.columns_.unlabelled, what=what)
     weights, names = attention_of(estimator, estimator._scaled(table, what))
     return table, weights, names
 

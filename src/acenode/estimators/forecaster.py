@@ -20,7 +20,18 @@ from ..train import Progress
 from . import base, explain, pictures
 from .registry import Entry, entry
 from .saved import save as save_estimator
-from .table import Kind, given_times, moments_of, read, shown, shown_time, times_of, write_frame, write_times
+from .table import (
+    Kind,
+    given_times,
+    moments_of,
+    read,
+    shown,
+    shown_time,
+    stand_for_blanks,
+    times_of,
+    write_frame,
+    write_times,
+)
 
 _CUTS, _CUT_BETWEEN = 2, (0.2, 1.0)  # how often each series is cut for training, and at which parts of its time
 
@@ -32,6 +43,7 @@ class Forecaster(base.Estimator):
         forecaster.predict(frame, at=[24, 48])
 
     - `id`, `time`, `values`: the names of the columns; `values` defaults to all others;
+    - `missing`: a number such as -999 that stands for a blank, or several;
     - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;
@@ -46,6 +58,7 @@ class Forecaster(base.Estimator):
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
+        missing: int | float | Sequence[int | float] | None = None,
         model: str | Entry = "ace-variables",
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),
@@ -57,7 +70,7 @@ class Forecaster(base.Estimator):
         patience: int | None = None,
         seed: int = 0,
     ):
-        self.id, self.time, self.values, self.model = id, time, values, model
+        self.id, self.time, self.values, self.missing, self.model = id, time, values, missing, model
         self.horizon, self.quantiles = horizon, quantiles
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
@@ -76,7 +89,7 @@ class Forecaster(base.Estimator):
         for name in (self.id, self.time):
             if name in ("variable", "mean", *map(_quantile, self.quantiles)):
                 raise ValueError(f"the training table: {name!r} is a column of the answers too; rename it.")
-        table = base.read_training(frame, self.id, self.time, self.values, None)
+        table = base.read_training(self, frame)
         settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
         split = base.split_of(len(table.ids), self.seed)
         series = table.panel(clock).series
@@ -201,6 +214,7 @@ class Forecaster(base.Estimator):
             raise ValueError(f"update: there is no variable {unknown[0]!r}; the model knows {known}.")
         now = float(self._moments([time], "update(time=...)")[0])
         x = np.asarray([[_value(values.get(name), name) for name in self.columns_.values]])
+        x = np.where(stand_for_blanks(x, self.columns_.missing), np.nan, x)
         known = self.memory_.get(id)
         if known is not None and now <= known.last:
             raise ValueError(

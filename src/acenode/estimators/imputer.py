@@ -33,6 +33,7 @@ class Imputer(base.Estimator):
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
+        missing: int | float | Sequence[int | float] | None = None,
         model: str | Entry = "ace-latent-ode",
         hide: float = 0.2,
         hidden: int | None = None,
@@ -43,7 +44,8 @@ class Imputer(base.Estimator):
         patience: int | None = None,
         seed: int = 0,
     ):
-        self.id, self.time, self.values, self.model, self.hide = id, time, values, model, hide
+        self.id, self.time, self.values, self.missing = id, time, values, missing
+        self.model, self.hide = model, hide
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
@@ -55,7 +57,7 @@ class Imputer(base.Estimator):
         if not 0 < self.hide < 1:
             raise ValueError(f"Imputer(hide={self.hide}): expected a part between 0 and 1.")
         kind = entry(self.model)
-        table = base.read_training(frame, self.id, self.time, self.values, None)
+        table = base.read_training(self, frame)
         settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
         split = base.split_of(len(table.ids), self.seed)
         series = table.panel(clock).series

@@ -11,7 +11,7 @@ import numpy as np
 from ..report.plots import literal, short
 from ..train.checkpoint import write_atomically
 from .explain import attention_of
-from .table import Columns, Kind, Table, frame_of, read, shown, times_of
+from .table import Kind, Table, frame_of, read, shown, times_of
 
 Out = str | Path | None
 Draw = Callable[[Any, int, str], None]  # into an axis, the number and the name of a variable
@@ -75,7 +75,7 @@ def _plot(estimator: Any, frame: Any, id: Any, out: Out, answer: Callable[[Any, 
         own = own.filter(nw.col(columns.id) == id)
         if len(own) == 0:
             raise ValueError(f"plot: the table has no rows of {columns.id} {shown(id)}; name one that it has.")
-    table = read(own.to_native(), Columns(*columns[:3]), what=_WHAT)
+    table = read(own.to_native(), columns.unlabelled, what=_WHAT)
     draw = answer(own.to_native(), table)
     attends = estimator.entry_.attends
     count = len(columns.values)

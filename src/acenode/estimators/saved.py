@@ -167,8 +167,8 @@ def load(folder: str | Path, model: Any = None) -> Any:
         estimator.settings_ = Settings(**head["settings"])
         estimator.entry_ = entry(model if model is not None else estimator.settings_.model)
         estimator.summary_ = Summary(**{**head["summary"], "notes": tuple(head["summary"]["notes"])})
-        columns = head["columns"]
-        estimator.columns_ = Columns(columns["id"], columns["time"], tuple(columns["values"]), columns["label"])
+        columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
+        estimator.columns_ = Columns(**columns)
         estimator.clock_ = Clock(**head["clock"])
         if head["classes"] is not None:
             estimator.classes_ = head["classes"]

@@ -22,12 +22,18 @@ _WORDS = "in a file, words such as NA and null are blanks too"
 
 
 class Columns(NamedTuple):
-    """The names of the columns: who, when, what, and (for a classifier) the label."""
+    """The names of the columns: who, when, what, and (for a classifier) the label; and what is no value."""
 
     id: str
     time: str
     values: tuple[str, ...]
     label: str | None = None
+    missing: tuple[float, ...] = ()  # numbers that stand for a blank
+
+    @property
+    def unlabelled(self) -> "Columns":
+        """Those of a table whose labels are not known, or not asked for."""
+        return self._replace(label=None)
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
     _check_times(times, codes, order, ids, columns, what)
     values = np.empty((len(codes), len(columns.values)))
     for k, column in enumerate(columns.values):
-        given = _numbers(table.get_column(column), what)
+        given = _numbers(table.get_column(column), what, columns.missing)
         values[:, k] = given if in_order else given[order]
     empty = np.ones(len(ids), bool)
     empty[codes[~np.isnan(values).all(axis=1)]] = False
@@ -174,6 +180,17 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
         raise ValueError(f"{what}: {who} has no value in any row; drop its rows.")
     name = str(table.implementation.value)
     return Table(ids, codes, times, values, labels, kind, zone, columns, name, order)
+
+
+def unheld(frame: Any, columns: Columns, what: str) -> list[float]:
+    """Those of the numbers that stand for a blank which no cell holds."""
+    left = list(columns.missing)
+    for name in columns.values if left else ():
+        given = frame_of(frame, what).get_column(name)
+        if given.dtype.is_numeric():
+            values, single = given.cast(nw.Float64).to_numpy(), given.dtype == nw.Float32
+            left = [number for number in left if not stand_for_blanks(values, [number], single).any()]
+    return left
 
 
 def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any, *, what: str) -> tuple[str, ...]:
@@ -340,8 +357,8 @@ def _check_times(times, codes, order, ids, columns: Columns, what: str) -> None:
     )
 
 
-def _numbers(given: nw.Series, what: str) -> np.ndarray:
-    """A column of values, NaN where blank."""
+def _numbers(given: nw.Series, what: str, missing: Sequence[float]) -> np.ndarray:
+    """A column of values, NaN where blank or where a number stands for that."""
     if given.null_count() == len(given):
         return np.full(len(given), np.nan)
     if given.dtype.is_numeric() or given.dtype == nw.Boolean:
@@ -359,6 +376,7 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
                 "column of true and false for each."
             )
         values = np.asarray([np.nan if b else float(item) for item, b in zip(items, blank, strict=True)])
+    values = np.where(stand_for_blanks(values, missing, given.dtype == nw.Float32), np.nan, values)
     with np.errstate(over="ignore"):
         bad = np.isinf(values.astype(np.float32))
     if bad.any():
@@ -367,6 +385,13 @@ def _numbers(given: nw.Series, what: str) -> np.ndarray:
             "number or a blank."
         )
     return values
+
+
+def stand_for_blanks(values: Any, missing: Sequence[float], single: bool = False) -> np.ndarray:
+    """Which numbers are among those that stand for a blank; -99.9 is another number in single precision."""
+    with np.errstate(over="ignore"):
+        marks = np.asarray(missing, np.float32 if single else np.float64)
+    return np.isin(values, marks.astype(np.float64))
 
 
 def _reads_as_number(item: Any) -> bool:
