@@ -68,8 +68,9 @@ def test_of_a_pair_either_may_be_short():
 
 def test_a_short_run_of_a_row_that_only_we_have_is_not_held_against_the_paper():
     lines = compared.tables([result("double-ou", "GRU-ODE-Bayes", 0, {"negll": -1.0, "mse": 0.1}, epochs=10)])
-    (said,) = budgets(lines["double-ou"])
+    said, last = budgets(lines["double-ou"])
     assert said.startswith("Runs of rows that the paper does not have had fewer epochs") and "(10 of 30" in said
+    assert last == "1 of these 1 runs were best in their last epoch: more may change them."
 
 
 def test_runs_that_ran_away_are_told_as_such():
@@ -125,10 +126,12 @@ def test_models_are_held_against_the_best_there_can_be():
 
 def test_unequal_recipes_are_not_passed_over():
     other = {"epochs": 160, "learning_rate": 0.01, "batch_size": 64}
-    runs = [*accuracies("mnist", "ODE-Net", 0.9, 0.91, config={**other, "batch_size": 128, "eval_batch": 7})]
+    runs = [*accuracies("cifar10", "ODE-Net", 0.9, 0.91, config={**other, "batch_size": 128, "eval_batch": 7})]
     for size, alike in ((128, True), (64, False)):
-        attentive = accuracies("mnist", "ACE-ODE-Net", 0.9, 0.92, config={**other, "batch_size": size, "eval_batch": 9})
-        (pair,) = pairs("mnist", compared.tables([*runs, *attentive])["mnist"])
+        attentive = accuracies(
+            "cifar10", "ACE-ODE-Net", 0.9, 0.92, config={**other, "batch_size": size, "eval_batch": 9}
+        )
+        (pair,) = pairs("cifar10", compared.tables([*runs, *attentive])["cifar10"])
         assert pair.alike == alike
 
 
@@ -141,8 +144,11 @@ def test_an_ablation_has_the_spread_that_another_table_prints():
 
 
 def test_unequal_budgets_are_not_passed_over():
-    results = [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("mnist", "ACE-ODE-Net", 0.9, 0.92, epochs=10)]
-    (pair,) = pairs("mnist", compared.tables(results)["mnist"])
+    results = [
+        *accuracies("cifar10", "ODE-Net", 0.9, 0.91),
+        *accuracies("cifar10", "ACE-ODE-Net", 0.9, 0.92, epochs=10),
+    ]
+    (pair,) = pairs("cifar10", compared.tables(results)["cifar10"])
     assert words.pair(pair).endswith("not with the same settings")
 
 
@@ -189,8 +195,8 @@ def test_how_much_the_attention_moves_is_told():
         *accuracies("mnist", "ACE-ODE-Net (deep g)", 0.9, figures=moving),
     ]
     weights, of_gates = movements(compared.tables(runs)["mnist"])
-    assert weights.endswith("averaged over test samples: ACE-ODE-Net (deep g) 0.2500.")
-    assert of_gates.endswith("from first to last: ACE-ODE-Net 0.1250.")
+    assert weights.endswith("averaged over test samples, least and most of the runs: ACE-ODE-Net (deep g) 0.2500.")
+    assert of_gates.endswith("from first to last, least and most of the runs: ACE-ODE-Net 0.1250.")
     lost = accuracies("mnist", "ACE-ODE-Net", float("nan"), figures=gates)
     assert not movements(compared.tables(lost)["mnist"])
 
@@ -224,8 +230,8 @@ def test_an_attention_is_also_held_against_one_that_does_not_choose():
     held = {pair.other.row: pair.effect for pair in pairs("double-ou", made["double-ou"])}
     assert held == dict(zip(rows, ("helps", "hurts"), strict=True))
     counted, _, away = findings(made)
-    assert counted.startswith("In 1 comparison") and "hurts in 1 (Double" in counted
-    assert away.endswith(f"not than its control: Double Ornstein-Uhlenbeck: {own}.")
+    assert "in 1 comparison of" in counted and "hurts in 1 (Double" in counted
+    assert "its control may explain" in away and f"Uhlenbeck: {own}, +0.10" in away
     alone = compared.tables([run for run in runs if run.row != rows[1]])
     assert "ACE-GRU-ODE-Bayes, between variables, its control not run)" in findings(alone)[0]
     assert len(findings(alone)) == 2
@@ -238,7 +244,9 @@ def test_an_attention_that_makes_runs_run_away_is_told_with_the_seeds_in_which_i
     (pair,) = [p for p in pairs("ushcn", made["ushcn"]) if p.gap]
     assert pair.effect == "runs away" and words.ours(pair.one) == "1 of 3 runs ran away, median 0.6000"
     assert words.reason(pair) == "ACE-GRU-ODE-Bayes: 1 of 3 runs ran away; it is worse in 2 of 3 seeds"
-    assert "makes 1 run away (USHCN: ACE-GRU-ODE-Bayes)" in findings(made)[0]
+    paper, counted, _ = findings(made)
+    assert paper.endswith("USHCN: runs away.")
+    assert "makes runs of 1 run away (USHCN: ACE-GRU-ODE-Bayes)" in counted
     lost = [*accuracies("mnist", "ODE-Net", 0.9, 0.9, 0.9), *accuracies("mnist", "ACE-ODE-Net", 0.95, 0.8, math.nan)]
     (pair,) = pairs("mnist", compared.tables(lost)["mnist"])
     assert pair.one.median == 0.8 and "it is worse in 2 of 3 seeds" in words.reason(pair)
@@ -258,7 +266,7 @@ def test_an_interval_as_wide_as_the_score_tells_nothing():
 
 def test_rates_that_validation_chose_for_both_may_differ():
     def runs(row, rate, **more):
-        return accuracies("mnist", row, 0.9, 0.91, config={"epochs": 160, "learning_rate": rate, **more})
+        return accuracies("cifar10", row, 0.9, 0.91, config={"epochs": 160, "learning_rate": rate, **more})
 
     def grid(*rates):
         return [{"learning_rate": rate} for rate in rates]
@@ -266,10 +274,11 @@ def test_rates_that_validation_chose_for_both_may_differ():
     tuned = [*runs("ODE-Net", 0.1, grid=grid(0.1, 0.01)), *runs("ACE-ODE-Net", 0.01, grid=grid(0.1, 0.01))]
     others = [*runs("ODE-Net", 0.1, grid=grid(0.1, 0.01)), *runs("ACE-ODE-Net", 0.01, grid=grid(0.01, 0.001))]
     half = [*runs("ODE-Net", 0.1), *runs("ACE-ODE-Net", 0.01, grid=grid(0.1, 0.01))]
-    alike = [pairs("mnist", compared.tables(each)["mnist"])[0].alike for each in (tuned, others, half)]
+    alike = [pairs("cifar10", compared.tables(each)["cifar10"])[0].alike for each in (tuned, others, half)]
     assert alike == [True, False, False]
-    fair = [*accuracies("svhn", "ODE-Net", 0.9, 0.91), *accuracies("svhn", "ACE-ODE-Net", 0.9, 0.92)]
-    assert findings(compared.tables([*half, *fair]))[-1].startswith("In 1 more, not trained alike")
+    rows = ("Latent-ODE (ODE Enc.)", "ACE-Latent-ODE (ODE Enc.)")
+    fair = [run for row in rows for run in accuracies("activity", row, 0.9, 0.91)]
+    assert findings(compared.tables([*half, *fair]))[-1].startswith("In 1 more the rows differ in more")
 
 
 def test_what_is_not_the_papers_setting_is_held_neither_against_its_numbers_nor_against_its_gain():
@@ -323,8 +332,9 @@ def test_only_what_is_fair_is_counted_and_only_once():
     better, worse = ((0.9, 0.91, 0.92), (0.8, 0.82, 0.81))
     runs = [*accuracies("cifar10", "ODE-Net", *worse), *accuracies("cifar10", "ACE-ODE-Net", *better)]
     runs = [replace(run, metrics={**run.metrics, "silhouette": run.metrics["accuracy"]}) for run in runs]
-    said, _ = findings(compared.tables(runs))
-    assert said.startswith("In 1 comparison of an attentive model") and "helps in 1" in said
+    paper, said, _ = findings(compared.tables(runs))
+    assert paper.endswith("evolves: CIFAR10: helps.")
+    assert "in 1 comparison of an attentive model" in said and "helps in 1" in said
     short = accuracies("cifar10", "ODE-Net", *worse, epochs=10)
     (said,) = findings(compared.tables([*short, *runs[3:]]))
     assert said.startswith("No attentive model has been run beside")
@@ -342,20 +352,22 @@ def test_of_the_settings_of_the_attention_only_the_choice_of_validation_is_held_
     held = {pair.one.row: (pair.other.row, pair.effect) for pair in pairs("attention-settings", lines)}
     assert held == {names[0]: (base, "helps"), names[1]: (base, "hurts")}  # the first was named before
     (said,) = search(lines)
-    assert f"on validation data chose {names[1]}. Held against {base} are the choice" in said
+    assert f"of 3 settings differs from that of {base} by \N{MINUS SIGN}0.2000 to +0.1000" in said
+    assert f"zero is not in the intervals of {words.listed([names[1], names[2], names[0]])}." in said
+    assert f"The best, {names[1]}, and {names[0]} are held against {base}" in said
     assert [words.validation(line) for line in lines] == ["0.4100", "0.5100", "0.2100", "0.3100"]
     shorter = [replace(run, config={"epochs": 3}) if run.row == names[1] else run for run in runs]
     (said,) = search(compared.tables(shorter)["attention-settings"])
-    assert f"chose {names[2]}." in said and names[1] not in said
+    assert f"The best, {names[2]}, and" in said and names[1] not in said
     assert not search(compared.tables(everything())["mnist"])
 
 
 def test_how_an_attention_is_trained_is_not_held_against_a_row_without_one():
     configs = [{"epochs": 160, "learning_rate": 0.01, "algorithm": each} for each in ("joint", "alternating")]
     rows = {"ODE-Net": 0, "ACE-ODE-Net": 1, "ACE-ODE-Net (Large)": 0}
-    runs = [r for name, k in rows.items() for r in accuracies("mnist", name, 0.9, 0.91, config=configs[k])]
+    runs = [r for name, k in rows.items() for r in accuracies("cifar10", name, 0.9, 0.91, config=configs[k])]
     made = compared.tables(runs)
-    assert all(pair.alike for pair in pairs("mnist", made["mnist"]) if pair.other.row == "ODE-Net")
+    assert all(pair.alike for pair in pairs("cifar10", made["cifar10"]) if pair.other.row == "ODE-Net")
     assert not any(pair.alike for pair in pairs("attention-size", made["attention-size"]) if pair.gap)
 
 
@@ -365,3 +377,20 @@ def test_only_rows_that_were_run_are_explained():
     )
     assert not any("rows called crops" in each for each in explained("cifar10", without))
     assert any("rows called crops" in each for each in explained("cifar10", called))
+
+
+def test_rows_that_differ_in_more_than_the_attention_are_not_alike():
+    same = {"epochs": 160, "learning_rate": 0.01}
+    runs = [
+        run
+        for table in ("mnist", "cifar10")
+        for row, score in (("ODE-Net", 0.9), ("ACE-ODE-Net", 0.8))
+        for run in accuracies(table, row, score, score + 0.01, config=same)
+    ]
+    made = compared.tables(runs)
+    (unlike,), (alike,) = ([p for p in pairs(table, made[table]) if p.gap] for table in ("mnist", "cifar10"))
+    assert alike.alike and not unlike.alike
+    assert words.pair(unlike).endswith("not alike: f has one convolution, not two")
+    paper, _, _, aside = findings(made)
+    assert "MNIST: hurts (f has one convolution, not two)" in paper
+    assert aside.startswith("In 1 more the rows differ in more than the attention: it hurts in 1 (MNIST")

@@ -92,6 +92,7 @@ def row(name: str, kind: Kind, division: str = "split by sequence") -> Row:
         protocol=division,
         config=dict(kind.config),
         base=kind.base,
+        differs=kind.differs,
         grid=SERIES_GRID,
         figures={"attention": ft.partial(attention_over_time, until=1.0)},
     )

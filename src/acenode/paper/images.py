@@ -190,6 +190,7 @@ def recipe(name: Name, epochs: int) -> Recipe:
 def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row:
     """A row of an image table; `crop` is the size of the images that it is trained on, if not their own."""
     s, base = SETTINGS[name], EXTENDS.get(model, "")
+    convs = {"ACE-ODE-Net (Large)": s.large[0], "ACE-ODE-Net (as in the text)": 1}.get(model, s.small[0])
     row = Row(
         table=name,
         name=model,
@@ -202,6 +203,7 @@ def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row
         penalty=s.penalty,
         config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
         base=base,
+        differs="f has one convolution, not two" if base and convs == 1 else "",
         control=AS_MANY if model == "ACE-ODE-Net" and crop is None else "",
         grid=IMAGE_GRID,
         measures=silhouettes,

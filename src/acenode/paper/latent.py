@@ -81,6 +81,7 @@ class Kind(NamedTuple):
     deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
     config: Mapping[str, object] = MappingProxyType({})
     base: str = ""  # the row that it extends by an attention
+    differs: str = ""  # what else is not as in that row
 
 
 def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
@@ -230,7 +231,9 @@ def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
         "Augmented-Latent-ODE (ODE Enc.)": made(augmented(sizes), EXTRA),
         "ACE-Latent-ODE (ODE Enc.)": made(attentive(sizes), base=PLAIN),
         "FC-ACE-Latent-ODE": made(attentive(sizes, initial="dense"), base=PLAIN),
-        "Fixed-ACE-Latent-ODE": made(attentive(sizes, evolution="fixed"), base=PLAIN),
+        "Fixed-ACE-Latent-ODE": made(attentive(sizes, evolution="fixed"), base=PLAIN)._replace(
+            differs="another solver"
+        ),
     }
 
 

@@ -224,6 +224,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
             **kind.config,
         },
         base=kind.base,
+        differs=kind.differs,
         grid=SERIES_GRID,
         figures={"attention": partial(attention_over_time, until=1.0, unit=HOURS)},
     )
@@ -271,6 +272,7 @@ def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
             **kind.config,
         },
         base=kind.base,
+        differs=kind.differs,
         grid=SERIES_GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),

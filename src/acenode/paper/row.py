@@ -63,6 +63,7 @@ class Row:
     protocol: str = "sound"
     config: dict[str, object] = field(default_factory=dict)
     base: str = ""  # the row of the same table that this one extends by an attention
+    differs: str = ""  # what else is not as in that row
     control: str = ""  # the row that has what else comes with the attention, but nothing that chooses
     grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
     measures: Figure | None = None  # more metrics on the test samples

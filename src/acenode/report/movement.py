@@ -38,8 +38,12 @@ def steady(line: Compared) -> list[Result]:
     return [r for r in line.runs if math.isfinite(line.by_seed[r.seed])]
 
 
+def moves(line: Compared) -> list[float]:
+    """By how much the attention moves in each run of which that is known."""
+    found = [moved(r) for r in steady(line) for moved in (moved_weight, moved_gates)]
+    return [each for each in found if each is not None]
+
+
 def stands_still(line: Compared) -> bool:
     """Whether the attention is known to move in none of the runs."""
-    found = [moved(r) for r in steady(line) for moved in (moved_weight, moved_gates)]
-    known = [each for each in found if each is not None]
-    return bool(known) and max(known) < STILL
+    return max(moves(line), default=STILL) < STILL

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ..paper.settings import TABLE as SETTINGS
 from . import page, verdict, words
 from .compared import ABLATIONS, Compared
-from .movement import stands_still
+from .movement import moves, stands_still
 from .pairs import Pair, deciding, explained_away
 
 _TABLES = {
@@ -21,7 +21,7 @@ _TABLES = {
     "double-ou": ("Double Ornstein-Uhlenbeck", "A generated process whose best possible forecast is known."),
     SETTINGS: (
         "Settings of the attention",
-        "What the paper leaves open, tried one by one where the path counts: PhysioNet's extrapolation.",
+        "Ways to build and train the attention, one by one, where the solved path counts: PhysioNet's extrapolation.",
     ),
     "attention-size": ("Size of attention", "Ablation: the image classifiers with a small and a large attention."),
     "attention-type": ("Kind of attention", "Ablation: the first attention from a dense layer, fixed, or evolving."),
@@ -30,16 +30,11 @@ ABOUT = {table: about for table, (_, about) in _TABLES.items()}
 COLUMNS = ("Rows run", "The attention", "Ours against the paper")
 TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad", "runs away": "bad"}
 
-QUESTION = "Does the attention help?"
-ANSWER = (
-    "Each attentive row has one verdict: by the metric that chose its epoch, against its control (even weights in "
-    "place of the attention, or as many weights without one) where that was run."
-)
 _ADDED = {"attention-size": "larger: ", "attention-type": "that it evolves: "}  # what is asked, if not for any at all
 _COUNTED = {
     "helps": "helps in {}",
     "hurts": "hurts in {}",
-    "runs away": "makes {} run away",
+    "runs away": "makes runs of {} run away",
     "does not help": "does not help in {}",
 }
 _UNCLEAR = {"no difference seen": "no difference is seen in {}", "cannot tell": "in {} the runs cannot tell"}
@@ -59,21 +54,38 @@ def findings(compared: dict[str, list[Compared]]) -> list[str]:
     held, aside = ([each for each in every if each[1].alike == alike] for alike in (True, False))
     if not held:
         return ["No attentive model has been run beside the model it extends with the same settings."]
-    times = f"{len(held)} comparison{'s' if len(held) > 1 else ''}"
-    full, still = sum(not p.short for _, p in held), sum(stands_still(p.one) for _, p in held)
-    away = [f"{title_of(table)}: {p.one.row}" for table, lines in asked.items() for p in explained_away(table, lines)]
-    said = [
-        f"In {times} of an attentive model with the one it extends, trained alike, the attention {_counted(held)}.",
+    away = [(table, p) for table, lines in asked.items() for p in explained_away(table, lines)]
+    papers = [_of_the_paper(*each, each in away) for each in every if each[1].one.in_paper and _evolves(each[1])]
+    known = [stands_still(p.one) for _, p in held if moves(p.one)]
+    full, still = sum(not p.short for _, p in held), sum(known)
+    said = [f"The paper's rows with an attention that evolves: {'; '.join(papers)}."] if papers else []
+    said += [
+        f"With its ablations and our own variants, in {len(held)} comparison{'s' if len(held) > 1 else ''} of an "
+        f"attentive model with the one it extends, or with its control, the attention {_counted(held)}.",
         f"{full} of them had all their epochs"
-        + (f"; in {still} the attention stands still, which tells nothing of one that moves." if still else "."),
+        + (f"; in {still} of {len(known)} where that is known the attention stands still." if still else "."),
     ]
     if away:
-        said.append(
-            f"Better than the model it extends, but as far as the runs tell not than its control: {'; '.join(away)}."
-        )
+        gaps = [f"{title_of(table)}: {p.one.row}, {words.gap_of_pair(p)} against the control" for table, p in away]
+        said.append(f"A gain over the model it extends that its control may explain: {'; '.join(gaps)}.")
     if aside:
-        said.append(f"In {len(aside)} more, not trained alike, it {_counted(aside)}.")
+        said.append(f"In {len(aside)} more the rows differ in more than the attention: it {_counted(aside)}.")
     return said
+
+
+def _evolves(pair: Pair) -> bool:
+    return pair.one.ours[1].startswith("ACE-")
+
+
+def _of_the_paper(table: str, pair: Pair, gained: bool) -> str:
+    """The verdict on a row of the paper, and what to know of it."""
+    notes = (
+        pair.differs or ("" if pair.alike else "not with the same settings"),
+        "its attention stands still" if stands_still(pair.one) else "",
+    )
+    name = ", ".join([title_of(table), *pair.one.row.split(", ")[1:]])
+    said = f"helps, against its control {pair.effect}" if gained else pair.effect
+    return f"{name}: {said}" + (f" ({', '.join(filter(None, notes))})" if any(notes) else "")
 
 
 def _counted(held: Sequence[tuple[str, Pair]]) -> str:
@@ -113,7 +125,7 @@ def _effects(table: str, lines: Sequence[Compared]) -> page.Cell:
     first = pair_tone(held[0])
     tone = first if all(pair_tone(p) == first for p in held) else ""
     fair, unfair = (_tallied([p for p in held if p.alike == alike]) for alike in (True, False))
-    said = "; ".join(filter(None, (fair, f"not trained alike: {unfair}" if unfair else "")))
+    said = "; ".join(filter(None, (fair, f"not alike: {unfair}" if unfair else "")))
     return page.Cell(_ADDED.get(table, "") + said, tone)
 
 

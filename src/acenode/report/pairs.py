@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..paper import settings
+from ..paper.published import published
 from . import verdict
 from .compared import ABLATIONS, Compared
 
@@ -76,12 +77,21 @@ class Pair:
         return sum(verdict.gain(one[s] - other[s], self.one.metric) < 0 for s in {*one} & {*other})
 
     @property
+    def differs(self) -> str:
+        """What else than the attention is not the same in both, by their definition."""
+        return (
+            self.one.trained_as.differs if self.one.trained_as and self.other.ours[1] in self.one.held_against else ""
+        )
+
+    @property
     def alike(self) -> bool:
-        """Whether the runs of both had the same settings, as far as both know of them, written down on the same day.
+        """Whether the two differ in the attention alone: as rows, and in the settings that their runs wrote down.
 
         Where validation chose the learning rates of both among the same, each may have its own.
         """
         both = self.one, self.other
+        if self.differs:
+            return False
         written = [set.intersection(*(set(r.config) for r in c.runs)) for c in both if c.runs]
         shared = set.intersection(*written) - _OWN - (set() if self.other.base else _OF_ATTENTION)
         if all("grid" in names for names in written) and self.one.tried("learning_rate") == self.other.tried(
@@ -111,11 +121,18 @@ def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
         for other in lines
         if (one.ours[0], one.metric) == (other.ours[0], other.metric) and (one.runs or other.runs) and held(one, other)
     ]
-    gains: dict[tuple[str, str], float] = {}
+    gains = _published_gains() if table == settings.TABLE else {}
     for pair in found:
         if pair.claimed is not None:
             gains[_kind(pair)] = max(pair.claimed, gains.get(_kind(pair), pair.claimed))
     return [replace(pair, usual_gain=gains.get(_kind(pair))) for pair in found]
+
+
+def _published_gains() -> dict[tuple[str, str], float]:
+    """Of the attention at the question that its settings are tried on."""
+    of = {row: p for p in published() for row in settings.PUBLISHED if (p.ours_table, p.ours_row) == row}
+    one, other = (of[row] for row in settings.PUBLISHED)
+    return {(one.metric, ""): verdict.gain(one.mean - other.mean, one.metric)}
 
 
 def deciding(table: str, lines: Sequence[Compared]) -> list[Pair]:
@@ -132,10 +149,10 @@ def deciding(table: str, lines: Sequence[Compared]) -> list[Pair]:
 
 
 def explained_away(table: str, lines: Sequence[Compared]) -> list[Pair]:
-    """Rows better than the one that they extend, but as far as the runs tell not than their control."""
-    level = {(p.one.row, p.one.metric) for p in deciding(table, lines) if p.control and p.effect != "helps"}
-    gained = [p for p in pairs(table, lines) if not p.control and p.effect == "helps"]
-    return [p for p in gained if (p.one.row, p.one.metric) in level]
+    """Rows better than the one that they extend, but as far as the runs tell not than their control: with that."""
+    gained = {(p.one.row, p.one.metric) for p in pairs(table, lines) if not p.control and p.effect == "helps"}
+    level = [p for p in deciding(table, lines) if p.control and p.effect != "helps"]
+    return [p for p in level if (p.one.row, p.one.metric) in gained]
 
 
 def _rank(pair: Pair) -> tuple[bool, bool]:

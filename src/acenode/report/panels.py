@@ -52,7 +52,8 @@ def panels(rows: Sequence[str]) -> list[Panel]:
     for kind, own in own_panels.items():
         for part, some in _parts(own, leads[kind]):
             beside = [row for row in leads[kind] if row not in some and row.partition(", ")[2] in own_panels]
-            title = ": ".join(filter(None, (kind, part))) or ("the paper's models" if len(own_panels) > 1 else "")
+            named = (kind, "" if _variants(rows) else part)
+            title = ": ".join(filter(None, named)) or ("the paper's models" if len(own_panels) > 1 else "")
             made.append(Panel(title, _colours(list(dict.fromkeys([*leads[kind], *some]))), beside))
     return made
 

@@ -7,8 +7,9 @@ from ..paper.results import Result
 from . import words
 from .compared import ABLATIONS, Compared, tables
 from .explanations import RELEASED, explained
-from .overview import ANSWER, COLUMNS, QUESTION, findings, overview, title_of
+from .overview import COLUMNS, findings, overview, title_of
 from .pairs import Pair, pairs
+from .reading import QUESTION, READING
 from .sentences import of_table
 
 BEGIN = '<!-- results: made by "acenode report --readme README.md" -->'
@@ -33,15 +34,15 @@ def summary(results: Sequence[Result]) -> str:
     run = {table: lines for table, lines in compared.items() if _worth(table, lines)}
     missing = [title_of(table) for table in compared if table not in run]
     lead = (
-        "Ours are mean ± standard deviation over seeds, on test data, which chose nothing; in brackets is the interval "
-        "that holds a difference with 95 % confidence, over seeds with the test data as they are. `acenode report` "
-        "makes a page of all of it, with figures, and every number with its files. Released code: that of the authors, "
-        f"<{RELEASED}>."
+        "`acenode report` makes a page of all of it, with figures, and every number with its files. Released code: "
+        f"that of the authors, <{RELEASED}>."
     )
     if missing:
         lead += f" Nothing to compare yet: {words.listed(missing)}."
     found = "\n".join(_wrapped(f"- {each}", "  ") for each in findings(compared))
-    parts = [_wrapped(lead), _wrapped(f"{QUESTION} {ANSWER}"), found, "\n".join(_overview(run))]
+    how = "\n".join(_wrapped(f"- {each}", "  ") for each in READING)
+    folded = f"<details><summary>How to read this</summary>\n\n{how}\n\n</details>"
+    parts = [_wrapped(lead), f"**{QUESTION}**", found, folded, "\n".join(_overview(run))]
     return "\n\n".join([*parts, *(_table(table, lines) for table, lines in run.items())])
 
 

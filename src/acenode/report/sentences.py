@@ -53,8 +53,8 @@ def movements(lines: Sequence[Compared]) -> list[str]:
     said = []
     for what, moved in kinds.items():
         found = {line.row: [each for each in map(moved, steady(line)) if each is not None] for line in lines}
-        listed = [f"{row} {words.number(max(some), 4)}" for row, some in found.items() if some]
-        said += [f"{what}: {words.listed(listed)}."] if listed else []
+        listed = [f"{row} {words.span(some, '.4f')}" for row, some in found.items() if some]
+        said += [f"{what}, least and most of the runs: {words.listed(listed)}."] if listed else []
     still = list(dict.fromkeys(line.row for line in lines if stands_still(line)))
     rows = "these rows tell" if len(still) > 1 else "this row tells"
     if still:
@@ -86,7 +86,12 @@ def budgets(lines: Sequence[Compared]) -> list[str]:
         known: list(dict.fromkeys(words.budget(line) for line in lines if line.short and line.in_paper == known))
         for known in said
     }
-    return [sentence.format(words.listed(short[known])) for known, sentence in said.items() if short[known]]
+    told = [sentence.format(words.listed(short[known])) for known, sentence in said.items() if short[known]]
+    runs = {(r.table, r.row, r.seed): r for line in lines if line.short for r in line.runs}.values()
+    last = sum(r.best_epoch == r.epochs for r in runs)
+    return told + (
+        [f"{last} of these {len(runs)} runs were best in their last epoch: more may change them."] if last else []
+    )
 
 
 def outdated(lines: Sequence[Compared]) -> list[str]:
@@ -145,9 +150,18 @@ def search(lines: Sequence[Compared]) -> list[str]:
     best = chosen(ranked)
     if best is None:
         return []
+    base = next(line for line in ranked if line.row == settings.BASE)
+    gaps = {c.row: verdict.from_values(c.validation_by_seed, base.validation_by_seed) for c in ranked if c.base}
+    low, high = (
+        words.number(reduce(g.difference for g in gaps.values()), words.places(base), sign=True)
+        for reduce in (min, max)
+    )
+    beyond = [row for row, gap in gaps.items() if gap.sign]
+    doubt = f"zero is not in the intervals of {words.listed(beyond)}" if beyond else "every interval holds zero"
     return [
-        f"The mean {words.metric(ranked[0].metric)} on validation data chose {best}. Held against {settings.BASE} are "
-        f"the choice and {settings.USUAL}, no others."
+        f"On validation data the mean {words.metric(base.metric)} of {len(gaps)} settings differs from that of "
+        f"{base.row} by {low} to {high}; {doubt}. The best, {best}, and {settings.USUAL} are held against {base.row} "
+        "on test data, no others."
     ]
 
 

@@ -162,9 +162,11 @@ def reason(each: Pair) -> str:
 
 
 def fairness(each: Pair) -> str:
-    """Whether the two had the same settings, and whether their budget was smaller than a full one of either."""
+    """Whether the two differ in the attention alone, and whether their budget was smaller than a full one of either."""
     if each.gap is None:
         return ""
+    if each.differs:
+        return f"not alike: {each.differs}"
     return less(each.one) or less(each.other) if each.alike else "not with the same settings"
 
 
