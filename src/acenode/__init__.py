@@ -51,7 +51,6 @@ _ROOMS = {
         "from_long",
         "from_wide",
         "reconstruct",
-        "series",
         "stack",
         "to_long",
         "to_wide",

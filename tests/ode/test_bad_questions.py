@@ -164,6 +164,26 @@ def test_evolutions(options, says):
         evolving(**options)
 
 
+@pytest.mark.parametrize("make", [NeuralODE, AugmentedODE, lambda f, solver: evolving(solver=solver)])
+def test_what_is_no_solver_or_attention(make):
+    with pytest.raises(Exception, match="give a Solver, e.g. Solver|solver.*'rk4'"):
+        make(decay, solver="rk4")
+    with pytest.raises(Exception, match="give an attention such as Pairwise|attention.*Pairwise"):
+        evolving(attention=Pairwise)
+
+
+def test_a_correlation_of_another_size():
+    for q in (Correlation(7), Correlation(7, inference=True)):
+        with pytest.raises(ValueError, match=re.escape("Correlation(7): h0 has shape (2, 3); give Correlation(3).")):
+            evolving(initial=q)(H0, TIMES)
+
+
+def test_known_times_are_checked_while_the_rest_is_traced():
+    back = TIMES[::-1]
+    with pytest.raises(ValueError, match="not sorted.*To go back in time, solve -f"):
+        eqx.filter_jit(lambda h0: NeuralODE(decay)(h0, back))(H0)
+
+
 def test_an_unknown_evolution():
     with pytest.raises(Exception, match="evolved.*frozen.*fixed.*shared"):
         evolving("evolves")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from problems import FromState, Wave, coevolving, noise, solve
 
-from acenode.ode import CoEvolvingODE, Correlation, Identity, Pairwise, Solver
+from acenode.ode import CoEvolvingODE, Correlation, Dense, Identity, Pairwise, Solver
 
 SIZE, BATCH, STEP = 3, 4, 0.125
 H0 = noise(BATCH, SIZE)
@@ -52,6 +52,15 @@ def test_shared_is_driven_by_the_mean_of_g():
         seen = [weights(a) @ x for x in h]
         h = np.stack([x + STEP * wave(ode.f, t, s) for x, s in zip(h, seen, strict=True)])
         a = a + STEP * np.mean([wave(ode.g, t, s) for s in seen], axis=0)
+
+
+def test_shared_starts_from_the_mean_of_what_each_sample_has(key):
+    ode = coevolving(Pairwise(), SIZE, euler, initial=Dense(SIZE, key=key), evolution="shared")
+    path = solve(ode, H0, TIMES)
+    np.testing.assert_allclose(path.a, np.broadcast_to(path.a[:1], path.a.shape), rtol=1e-9)
+    np.testing.assert_allclose(path.a[0, 0], ode.initial(H0).mean(axis=0), rtol=1e-9)
+    again = solve(eqx.nn.inference_mode(remember(ode, H0, TIMES)), H0, TIMES)
+    np.testing.assert_allclose(again.h, path.h, atol=0.02)  # of every sample: the knots lie between the steps
 
 
 @pytest.mark.parametrize("evolution", ["fixed", "shared"])

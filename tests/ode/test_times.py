@@ -87,3 +87,12 @@ def test_integer_times_and_maps():
     np.testing.assert_allclose(path.h[1, :, 1, 3, 2], np.exp(-np.arange(3.0)), rtol=1e-3)
     zoomed = coevolving(Elementwise(), 3, Solver())
     assert solve(zoomed, jnp.ones((2, 3)), jnp.arange(3)).a.shape == (2, 3, 3)
+
+
+def test_times_keep_their_digits_where_states_come_in_half_precision():
+    times, h0 = jnp.array([0.0, 0.2, 0.6]), jnp.ones((1, 1), jnp.bfloat16)
+    path = solve(NeuralODE(lambda t, h: -h.astype(jnp.float32), Solver("rk4", step=0.05)), h0, times)
+    np.testing.assert_allclose(path.h[0, :, 0], jnp.exp(-times), rtol=1e-5)
+    np.testing.assert_allclose(path.times[0], times, rtol=1e-6)
+    half = solve(NeuralODE(lambda t, h: -h + 0 * t, Solver("rk4", step=0.05)), h0, times)
+    assert half.h.dtype == jnp.bfloat16  # where all else is in it too

@@ -8,15 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.datasets.split import Split
 from acenode.models import ImageClassifier, Stem
-from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Correlation, Elementwise, NeuralODE, Pairwise, Solver
+from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, NeuralODE, Solver
 from acenode.paper import image_analysis as analysis
 from acenode.paper.image_figures import silhouettes
 from acenode.paper.images import SETTINGS, classifier
 from acenode.tasks import LabelImages, Pictures
-from acenode.train import CheckpointMismatch, Member, Recipe, fit, take
-from acenode.train.fit import load_best
 
 WIDTH = 4
 STEPS = Solver("euler", step=0.5)
@@ -216,49 +213,3 @@ def test_attention_by_a_quantity_of_places():
     assert found["high"][0] < found["low"][0] and found["high"][1] == found["low"][1] == 0.5
     everywhere = np.broadcast_to(quantity[:1], quantity.shape)
     assert analysis.attention_by(attention, everywhere)["own_correlation"] == [0, 0]
-
-
-# --- models from a checkpoint -----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run of two members whose best epoch is not their last, and its checkpoint."""
-    random = np.random.default_rng(0)
-    data = Pictures(random.integers(0, 255, (12, 16, 16, 1)).astype(np.uint8), random.integers(0, 10, 12))
-    split = Split(np.arange(8), np.arange(8, 12), np.arange(0))
-    recipe = Recipe(epochs=3, batch_size=4, optimiser="momentum", eval_batch=4, algorithm="joint")
-    path = tmp_path_factory.mktemp("run") / "run.safetensors"
-    members = [Member(seed, learning_rate=0.3) for seed in (3, 4)]
-    task = LabelImages(monitor="cross_entropy", better="lower")
-    return fit(build, task, data, split, recipe, members, checkpoint=path), path
-
-
-def test_best_models_come_back_from_the_checkpoint(trained, images):
-    done, path = trained
-    back = load_best(path, build, [3, 4])
-    assert jax.tree.structure(back) == jax.tree.structure(done.models) and back.ode.inference
-    for one, other in zip(*map(jax.tree.leaves, (back, done.models)), strict=True):
-        np.testing.assert_array_equal(one, other)
-    one, other = (eqx.filter_jit(take(models, 1))(jnp.asarray(images)).logits for models in (back, done.models))
-    np.testing.assert_array_equal(one, other)
-    fresh = build(jax.random.key(3))
-    assert (back.linear.weight[0] != fresh.linear.weight).any()
-
-
-def test_the_checkpoint_of_another_model_or_ensemble_is_refused(trained):
-    path = trained[1]
-    with pytest.raises(CheckpointMismatch, match=r"3 models of `build` have float64\(3, .*Give the `build`, the seeds"):
-        load_best(path, build, [0, 1, 2])
-    with pytest.raises(CheckpointMismatch):
-        load_best(path, classifier(SETTINGS["cifar10"], attentive, WIDTH), [3, 4])
-    with pytest.raises(CheckpointMismatch, match="holds .* arrays; the model of `build` alone has"):
-        load_best(path, lambda key: [build(key)] * 4, [3, 4])
-
-
-def test_models_that_remember_training_data_need_the_run(trained):
-    def remembering(key):
-        return CoEvolvingODE(lambda t, h: h, lambda t, h: jnp.outer(h, h), Pairwise(), Correlation(3), STEPS)
-
-    with pytest.raises(ValueError, match="measures batch statistics .* Call fit with the arguments of the run"):
-        load_best(trained[1], remembering, [0])

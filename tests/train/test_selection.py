@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_task import Place, Regression, Walk, build, leaves, pairs, place, split
+from toy_task import NOTHING, Place, Regression, Walk, build, leaves, pairs, place, split
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
-from acenode.train.fit import load_best
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
 WALK = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
@@ -59,7 +58,7 @@ def test_an_average_goes_on_from_a_checkpoint(tmp_path):
     file = tmp_path / "run.safetensors"
     fit(place, Walk(100.0), DATA, SPLIT, replace(recipe, epochs=2), member, checkpoint=file)
     resumed = fit(place, Walk(100.0), DATA, SPLIT, recipe, member, checkpoint=file)
-    assert float(resumed.model().at) == float(whole.model().at) == float(load_best(file, place, [0]).at[0])
+    assert float(resumed.model().at) == float(whole.model().at)
 
 
 def test_patience_stops_each_member_on_its_own():
@@ -164,10 +163,37 @@ def test_evaluate_gives_the_metrics_over_the_whole_set_whatever_the_parts():
         np.testing.assert_allclose(found["worst"], [np.abs(e).max() for e in errors], rtol=1e-12)
     together = evaluate(stacked, Regression(), data, rows[0], eval_batch=4)
     np.testing.assert_allclose(together["mse"][0], found["mse"][0], rtol=1e-12)
-    one = evaluate(jax.tree.map(lambda x: x[1:] if eqx.is_array(x) else x, stacked), Regression(), data, rows[1])
-    np.testing.assert_allclose(one["mse"], found["mse"][1:], rtol=1e-12)
+    one = evaluate(models[1], Regression(), data, rows[1], ensemble=False)
+    np.testing.assert_allclose(one["mse"], found["mse"][1], rtol=1e-12)
     for a, b in zip(leaves(take(stacked, 1)), leaves(models[1]), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+class Moody(eqx.Module):
+    """A place that tells whether it is in inference mode."""
+
+    at: jax.Array
+    inference: bool = False
+
+
+class Mood(Walk):
+    """The loss falls only while training is training; the score is 1 in inference mode."""
+
+    def loss(self, model, batch, key, epoch):
+        return (0.0 if model.inference else -1.0) * model.at, NOTHING
+
+    def outputs(self, model, batch, key):
+        return jnp.full(batch.shape, float(model.inference))
+
+    def metrics(self, outputs, batch, weight):
+        return {"distance": outputs[0]}
+
+
+def test_training_trains_and_evaluation_is_in_inference_mode_however_a_model_comes():
+    assert evaluate(Moody(jnp.zeros(())), Mood(), DATA, [0], ensemble=False) == {"distance": 1.0}
+    known = Moody(jnp.asarray(2.0), inference=True)  # as `Fit.model` gives it
+    done = fit(lambda key: known, Mood(), DATA, SPLIT, replace(WALK, epochs=1), [Member(learning_rate=1.0)])
+    assert float(done.model().at) == 3.0 and done.model().inference
 
 
 @pytest.mark.parametrize(

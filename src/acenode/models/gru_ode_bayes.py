@@ -213,6 +213,7 @@ class GRUODEBayes(eqx.Module):
         return first, second
 
     def _moved(self, state, time, dt):
+        """A step of Euler's method (Equation 2)."""
         slope = self.ode.slope(time, state)
         check_slope(slope, state)
         return jax.tree.map(lambda y, s: y + dt.reshape(-1, *(1,) * (y.ndim - 1)) * s, state, slope)

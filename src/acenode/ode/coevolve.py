@@ -14,7 +14,7 @@ from .constant import Constant
 from .evolve import where_jumped
 from .initial import Correlation, correlation
 from .path import Path, check_question
-from .solve import Solver
+from .solve import Solver, check_solver
 from .stepping import SAMPLES
 
 Evolution = Literal["evolved", "frozen", "fixed", "shared"]
@@ -82,6 +82,7 @@ class CoEvolvingODE(eqx.Module):
             raise ValueError(
                 "CoEvolvingODE(evolution='fixed') recomputes a correlation: give initial=Correlation(...)."
             )
+        check_solver("CoEvolvingODE", solver)
         if evolution in ("fixed", "shared") and solver.adaptive:
             raise ValueError(
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, so all must step together: "
@@ -92,6 +93,8 @@ class CoEvolvingODE(eqx.Module):
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, which cannot be solved "
                 "backwards: give a solver with gradient='checkpointed' or 'direct'."
             )
+        if isinstance(attention, type) or not hasattr(attention, "weights"):
+            raise ValueError(f"CoEvolvingODE(attention={attention!r}): give an attention such as Pairwise().")
         self.f, self.g, self.attention, self.initial, self.solver = f, g, attention, initial, solver
         self.evolution = evolution
         self.renew = renew
@@ -111,6 +114,8 @@ class CoEvolvingODE(eqx.Module):
                 f"CoEvolvingODE: initial gave a(0) of shape {a0.shape}; {type(self.attention).__name__} attention on "
                 f"h0 of shape {h0.shape} needs {expected}."
             )
+        if self.evolution == "shared":
+            a0 = jnp.broadcast_to(a0.mean(axis=0), a0.shape)
         if self.hold_attention:
             a0 = stop_gradient(a0)
         if self.evolution == "frozen":

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .path import Path, check_question
-from .solve import Solver, Stats
+from .solve import Solver, Stats, check_solver
 
 
 class _Alone(eqx.Module):
@@ -34,6 +34,9 @@ class NeuralODE(eqx.Module):
 
     f: Callable
     solver: Solver = eqx.field(static=True, default=Solver())
+
+    def __check_init__(self):
+        check_solver("NeuralODE", self.solver)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         times = check_question("NeuralODE", h0, times)
@@ -66,6 +69,9 @@ class AugmentedODE(eqx.Module):
     f: Callable
     extra: int = eqx.field(static=True, default=5)
     solver: Solver = eqx.field(static=True, default=Solver())
+
+    def __check_init__(self):
+        check_solver("AugmentedODE", self.solver)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         times = check_question("AugmentedODE", h0, times)

@@ -50,6 +50,9 @@ class Correlation(eqx.Module):
 
     def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch h h"]:
         matrix = self.reference.value if self.inference else correlation(h0)
+        size = self.reference.value.shape[-1]
+        if h0.shape[1] != size:
+            raise ValueError(f"Correlation({size}): h0 has shape {h0.shape}; give Correlation({h0.shape[1]}).")
         return jnp.broadcast_to(matrix, (h0.shape[0], *matrix.shape)).astype(h0.dtype)
 
     def remember(self, h0: Float[Array, "batch h *rest"]) -> "Correlation":

@@ -1,6 +1,7 @@
 """`Path`: what every ODE answers, and the checks on what it is asked."""
 
 import equinox as eqx
+import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +34,7 @@ class Path(eqx.Module):
 def check_question(name: str, h0: Array, times: Array) -> Float[Array, "batch times"]:
     """Refuse what cannot be solved; give every sample its row of times.
 
-    Shapes are always checked, values where they are known (outside `jit`).
+    Shapes are always checked, values where they are known (not traced by `jit`).
     """
     if h0.ndim < 2:
         raise ValueError(f"{name}: h0 has shape {h0.shape}; expected (batch, state...). For one sample give h0[None].")
@@ -41,7 +42,8 @@ def check_question(name: str, h0: Array, times: Array) -> Float[Array, "batch ti
         raise ValueError(f"{name}: h0 has shape {h0.shape}: the batch is empty.")
     if not jnp.issubdtype(h0.dtype, jnp.floating):
         raise ValueError(f"{name}: h0 has dtype {h0.dtype}; expected floating point numbers.")
-    given, times = times, jnp.asarray(times, h0.dtype)
+    # Half precision cannot tell 0.2 from 0.2002; the solver rounds times where it solves in it.
+    given, times = times, jnp.asarray(times, jnp.promote_types(jnp.result_type(h0), jnp.float32))
     if times.ndim == 1:
         times = jnp.broadcast_to(times, (h0.shape[0], times.shape[0]))
     if times.ndim != 2 or times.shape[0] != h0.shape[0] or times.shape[1] == 0:
@@ -49,13 +51,16 @@ def check_question(name: str, h0: Array, times: Array) -> Float[Array, "batch ti
             f"{name}: times has shape {times.shape}; expected (times,) for all samples, or (batch, times) with "
             f"batch {h0.shape[0]} as in h0, at least one time each."
         )
-    if not isinstance(times, jax.core.Tracer):
-        known = np.asarray(times)
+    if not any(isinstance(each, jax.core.Tracer) for each in jax.tree.leaves(given)):
+        known = np.broadcast_to(np.asarray(given, times.dtype), times.shape)
         if not np.isfinite(known).all():
             raise ValueError(f"{name}: times holds values that are not finite.")
         if (np.diff(known, axis=1) < 0).any():
             row = int(np.argwhere(np.diff(known, axis=1) < 0)[0, 0])
-            raise ValueError(f"{name}: the times of sample {row} are not sorted: {known[row]}.")
+            raise ValueError(
+                f"{name}: the times of sample {row} are not sorted: {known[row]}. To go back in time, solve "
+                "-f(-t, h) along the negative times."
+            )
         lost = (np.diff(known, axis=1) == 0) & (np.diff(np.asarray(given)) > 0)
         if lost.any():
             row, k = np.argwhere(lost)[0]

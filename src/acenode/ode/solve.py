@@ -9,6 +9,7 @@ from typing import Literal, SupportsInt, get_args
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -21,12 +22,12 @@ Gradient = Literal["checkpointed", "backsolve", "direct"]
 
 SENTENCES = {
     stepping.OK: "solved",
-    stepping.TOO_MANY_STEPS: "the solver used up its max_steps: raise max_steps, loosen rtol and atol, or "
-    "shrink the vector field",
+    stepping.TOO_MANY_STEPS: "the solver used up its max_steps: raise max_steps, loosen rtol and atol or enlarge the "
+    "step, or shrink the vector field",
     stepping.STEP_TOO_SMALL: "the step size shrank to nothing: the vector field is stiff or blows up; loosen "
     "rtol and atol, use a fixed step, or lower the learning rate",
-    stepping.NOT_FINITE: "the state became infinite or not a number: lower the learning rate or the step, or "
-    "check the inputs",
+    stepping.NOT_FINITE: "the state became infinite or not a number: lower the learning rate or the step, check "
+    "the inputs, or, if the attention starts from a correlation, call ode.remember before predicting",
     stepping.BAD_TIMES: "the times are not finite, not sorted, or before the start: sort those of each sample, and "
     "repeat the last one where it has fewer than others",
 }
@@ -121,6 +122,12 @@ class Solver:
         `field(t, y, args)` is written for one sample. Entries that a failed solve did not reach are NaN, and
         `Stats.status` says why; they add nothing to a gradient, so that one may be finite where a loss is not.
         """
+        traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((field, y0, times, args)))
+        # By itself it is compiled once, and not for every call: outside of `jit` loops would be.
+        return (Solver._checked if traced else _alone)(self, field, y0, times, args, keep)
+
+    def _checked(self, field, y0, times, args, keep) -> tuple[PyTree, Stats]:
+        """Samples whose times cannot be solved get none of it."""
         bad = ~jnp.isfinite(times).all(axis=1) | (jnp.diff(times, axis=1) < 0).any(axis=1)
         out, stats = self._solve(field, y0, jnp.where(bad[:, None], 0.0, times), args, keep)
         out = jax.tree.map(lambda y: jnp.where(bad.reshape(-1, *(1,) * (y.ndim - 1)), jnp.nan, y), out)
@@ -141,6 +148,15 @@ class Solver:
         return out, Stats(counts.accepted, counts.rejected, evaluations, pullbacks, counts.status)
 
 
+_alone = eqx.filter_jit(Solver._checked)
+
+
+def check_solver(name: str, solver: object) -> None:
+    """Refuse what is not a `Solver`, such as its method alone."""
+    if not isinstance(solver, Solver):
+        raise ValueError(f"{name}(solver={solver!r}): give a Solver, e.g. Solver() or Solver('rk4', step=0.05).")
+
+
 def check_slope(slope: PyTree, y: PyTree) -> None:
     """Refuse a derivative that has not the shape of its state, which arithmetic would stretch to it."""
     given, needed = ([leaf.shape[1:] for leaf in jax.tree.leaves(each)] for each in (slope, y))
@@ -154,7 +170,8 @@ def check_slope(slope: PyTree, y: PyTree) -> None:
 
 def _in_one_precision(field, y0, times, args):
     """State and times in the precision in which the field answers, e.g. float32 data under float64 weights."""
-    slope = eqx.filter_eval_shape(jax.vmap(field, axis_name=stepping.SAMPLES), times[:, 0], y0, args)
+    start = times[:, 0].astype(jnp.result_type(*jax.tree.leaves(y0)))
+    slope = eqx.filter_eval_shape(jax.vmap(field, axis_name=stepping.SAMPLES), start, y0, args)
     check_slope(slope, y0)
     widest = jnp.result_type(*jax.tree.leaves((y0, slope)))
     return jax.tree.map(lambda y: y.astype(widest), y0), times.astype(widest)

@@ -58,7 +58,11 @@ class Program:
         self.steps = train_rows // self.batch
 
     def start(self, seeds, rows: Rows, data) -> tuple[State, PyTree]:
-        models = compiled_quickly(eqx.filter_vmap(lambda seed: _strong(self.build(jax.random.key(seed)))))(seeds)
+        def make(seed):
+            """A model ready for training: one that was trained before comes in inference mode."""
+            return _strong(eqx.nn.inference_mode(self.build(jax.random.key(seed)), False))
+
+        models = compiled_quickly(eqx.filter_vmap(make))(seeds)
 
         def one(model, seed, rows):
             model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
@@ -201,7 +205,10 @@ def _keep(task, recipe, before: State, trained: Trained, metrics, epoch) -> tupl
 
 
 def _keep_one(task: Task, recipe: Recipe, before: State, trained: Trained, metrics, epoch):
-    """The new state of a member, with its parameters as the best if their score is."""
+    """The new state of a member, with its parameters as the best if their score is (Algorithm 1, line 6).
+
+    Once an epoch: the paper validates after each of its iterations, whose length it leaves open.
+    """
     score = metrics[task.monitor].astype(before.best_score.dtype)
     better = (score < before.best_score) if task.better == "lower" else (score > before.best_score)
     better = better & ~before.stopped

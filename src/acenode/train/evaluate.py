@@ -27,13 +27,25 @@ def _take(arrays: PyTree, member) -> PyTree:
     return jax.tree.map(lambda x: x[member], arrays)
 
 
-def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: int = 256, seed: int = 0) -> dict:
+def evaluate(
+    models: PyTree,
+    task: Task,
+    data: PyTree,
+    indices,
+    *,
+    ensemble: bool = True,
+    eval_batch: int = 256,
+    seed: int = 0,
+) -> dict:
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
-    One member after the other: what one scores does not hang on the others. Metrics of series are NaN where a solve
-    failed that the answer hangs on; `LabelImages` counts such images. For one model alone give
-    `jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, model)`.
+    One member after the other, in inference mode: what one scores does not hang on the others. Metrics of series are
+    NaN where a solve failed that the answer hangs on; `LabelImages` counts such images. With `ensemble=False`, `models`
+    is one model, as `Fit.model` gives it, and a metric is one number.
     """
+    if not ensemble:
+        models = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, models)
+    models = eqx.nn.inference_mode(models)
     count = next(x.shape[0] for x in jax.tree.leaves(models) if eqx.is_array(x))
     shared = len(indices) == 0 or np.ndim(indices[0]) == 0
     indices = [np.asarray(indices)] * count if shared else [np.asarray(i) for i in indices]
@@ -43,7 +55,8 @@ def evaluate(models: PyTree, task: Task, data: PyTree, indices, *, eval_batch: i
     for each in indices:
         check_rows("evaluate(indices=...)", each, samples)
     keys = jnp.stack([jax.random.key(seed)] * count)
-    return one_by_one(models, task, data, *padded(indices), keys, eval_batch)
+    metrics = one_by_one(models, task, data, *padded(indices), keys, eval_batch)
+    return metrics if ensemble else {name: value[0] for name, value in metrics.items()}
 
 
 def one_by_one(

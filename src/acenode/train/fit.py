@@ -13,14 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, PyTree
-from safetensors import safe_open
 
 from ..tasks.task import Task
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
-from .epoch import Program, Rows, State
+from .epoch import Program, Rows
 from .evaluate import check_rows, padded, take
-from .groups import remembers
 from .progress import Progress, Quiet
 from .recipe import Member, Recipe
 from .step import Rates
@@ -46,40 +44,6 @@ class Fit:
 
     def model(self, member: int = 0) -> PyTree:
         return take(self.models, member)
-
-
-def load_best(checkpoint: str | Path, build: Callable[[Array], PyTree], seeds: Sequence[int]) -> PyTree:
-    """The best parameters of a run, from its checkpoint file alone: what `Fit.models` was, without data or recipe.
-
-    `build` and `seeds` are those of the run. The file holds numbers and no names: their shapes are checked, and how
-    many members there are, not which seeds these had.
-    """
-    path = Path(checkpoint)
-    made = eqx.filter_eval_shape(eqx.filter_vmap(lambda seed: build(jax.random.key(seed))), jnp.asarray(seeds))
-    if remembers(made):
-        raise ValueError(
-            "load_best(build=...): this model measures batch statistics of training data, which `build` does not know. "
-            "Call fit with the arguments of the run and its checkpoint: where no epoch is left it answers at once."
-        )
-    shapes, rest = eqx.partition(made, lambda x: isinstance(x, jax.ShapeDtypeStruct))
-    expected, structure = jax.tree.flatten(shapes)
-    after = len(State._fields) - 1 - State._fields.index("best")  # one array for each field behind it
-    with safe_open(path, framework="numpy") as file:
-        names = sorted(file.keys())
-        first = len(names) - after - len(expected)
-        if first < len(expected):  # the last parameters, of the same number, come before the best ones
-            raise CheckpointMismatch(
-                f"{path} holds {len(names)} arrays; the model of `build` alone has {len(expected)}."
-            )
-        loaded = [file.get_tensor(name) for name in names[first : first + len(expected)]]
-    for new, like in zip(loaded, expected, strict=True):
-        if new.shape != like.shape or new.dtype != like.dtype:
-            raise CheckpointMismatch(
-                f"{path}: a best parameter is {new.dtype}{new.shape}; {len(seeds)} models of `build` have "
-                f"{like.dtype}{like.shape} there. Give the `build`, the seeds and the precision of the run."
-            )
-    arrays = jax.tree.unflatten(structure, [jnp.asarray(x) for x in loaded])
-    return eqx.nn.inference_mode(eqx.combine(arrays, rest))
 
 
 def fit(
@@ -280,4 +244,4 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
     return tuple(notes)
 
 
-__all__ = ["Fit", "fit", "load_best"]
+__all__ = ["Fit", "fit"]

@@ -66,7 +66,7 @@ def parameter_count(model: PyTree) -> int:
 
 
 def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
-    """`||theta||_1` or `||theta||_2` (not squared) of all arrays together."""
+    """`||theta||_1` or `||theta||_2` of all arrays together; not squared, as in Equation 6."""
     leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf)]
     if kind == "l1":
         # JAX has a slope of 1 for the absolute value of zero, which would push zeros away; this has none.
@@ -77,7 +77,7 @@ def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
 
 
 def attention_norm(model: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
-    """The norm of theta_g; of a committee, the sum over its members."""
+    """The norm of theta_g in Equation 6; of a committee, the sum over its members."""
     if isinstance(model, Committee):
         return eqx.filter_vmap(lambda member: attention_norm(member, kind))(model.models).sum()
     return norm(eqx.filter(model, belongs(model, "attention")), kind)

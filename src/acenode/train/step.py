@@ -63,7 +63,7 @@ def start(recipe: Recipe, model: PyTree) -> Optimisers:
 
 
 def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, key, rates: Rates, clock, tally):
-    """Train theta_f and theta_others with the gradient of L_h (Algorithm 1, line 4)."""
+    """Train theta_f and theta_others with the gradient of L_h (Algorithm 1, line 4; Equation 7 with the paper's)."""
     first, second = stepped_groups(recipe, model)
     held = recipe.main_gradient == "paper" and bool(second)
 
@@ -86,7 +86,10 @@ def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, 
 
 
 def attention_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, key, rates: Rates, clock, tally):
-    """Train theta_g with the gradient of L_a = L_task + lambda ||theta_g|| (Algorithm 1, line 5; Equation 6)."""
+    """Train theta_g with the gradient of L_a = L_task + lambda ||theta_g|| (Algorithm 1, line 5; Equation 6).
+
+    The gradient is exact, through h(t) and a(t) together; the paper's Equation 8 writes it as a product of two.
+    """
     _, second = stepped_groups(recipe, model)
 
     def loss(model):
