@@ -46,14 +46,18 @@ def rows(*numbers):
             {"splits": [SPLIT, Split(rows(0, 1), rows(2), NONE)], "members": [Member(), Member(fold=1)]},
             r"fit\(splits=...\): the members train on 2 to 4 samples.*batch of 50.*batch_size of at most 2",
         ),
+        ({"build": place(None)}, r"fit\(build=...\): give a function from a key to a model"),
+        ({"task": place}, r"fit\(task=...\): a function has no monitor; give a task"),
+        ({"splits": (rows(0, 1), rows(2))}, r"fit\(splits=...\): give Split\(train, validation, test\)"),
+        ({"members": Member()}, r"fit\(members=...\): give a list of members"),
         ({"task": Walk(monitor="wit")}, r"fit\(task=...\): monitor is 'wit'; choose from distance, nearness"),
         ({"task": Walk(better="faster")}, r"fit\(task=...\): better is 'faster'; choose from lower, higher"),
     ],
 )
 def test_fit_says_which_argument_is_wrong_and_how(given, message):
-    given = {"task": Walk(), "data": DATA, "splits": SPLIT, **given}
+    given = {"build": place, "task": Walk(), "data": DATA, "splits": SPLIT, **given}
     with pytest.raises(ValueError, match=message):
-        fit(place, **given)
+        fit(**given)
 
 
 def test_a_metric_that_is_not_there_is_missed_before_a_step_is_taken():

@@ -188,7 +188,8 @@ class CoEvolvingODE(eqx.Module):
             ode = eqx.tree_at(lambda o: o.initial, ode, learn(h0))
         if self.evolution not in ("fixed", "shared"):
             return ode
-        assert times is not None, "a batch-wide attention is remembered over times"
+        if times is None:
+            raise ValueError(f"remember: an attention that is {self.evolution} is remembered over times; give them.")
         knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)
         path = eqx.nn.inference_mode(ode, False)(h0, knots)
         assert path.a is not None

@@ -74,7 +74,8 @@ class Solver:
       number), `backsolve` (the continuous adjoint, solved backwards: constant memory, approximate) or `direct`
       (exact, by nested checkpoints of another loop: slower, for checking the others). `checkpointed` can be
       differentiated forwards over backwards (`jax.hessian`), `direct` in any order, `backsolve` once. No form has a
-      gradient of times. Weights that f closes over have one with `direct` only: make f an `equinox.Module`.
+      gradient of times. Weights that f closes over have one with `direct` only: make f an `equinox.Module`. What else
+      a function closes over is read when it is compiled, as under `jax.jit`.
     - `max_steps`: a sample that needs more is given up, with a status.
     - `checkpoints`: how many states `checkpointed` keeps; 64 by default.
     """
@@ -123,7 +124,7 @@ class Solver:
         `Stats.status` says why; they add nothing to a gradient, so that one may be finite where a loss is not.
         """
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((field, y0, times, args)))
-        # By itself it is compiled once, and not for every call: outside of `jit` loops would be.
+        # Outside of `jit` every call would compile its loops anew; this does so once, as diffrax's solve does.
         return (Solver._checked if traced else _alone)(self, field, y0, times, args, keep)
 
     def _checked(self, field, y0, times, args, keep) -> tuple[PyTree, Stats]:

@@ -70,8 +70,9 @@ def fit(
     """
     enable_compilation_cache()
     progress = progress or Quiet()
-    members = tuple(members)
     folds = [splits] if hasattr(splits, "train") else list(splits)
+    _check_kinds(build, task, folds, members)
+    members = tuple(members)
     _check(task, data, folds, recipe, members)
     began = time.perf_counter()
 
@@ -139,6 +140,23 @@ def _rows(folds, members: Sequence[Member]) -> Rows:
     train = padded([np.asarray(folds[m.fold].train) for m in members])
     validation = padded([np.asarray(folds[m.fold].validation) for m in members])
     return Rows(*train, *validation)
+
+
+def _check_kinds(build, task, folds, members) -> None:
+    """Refuse what is not the kind of thing that an argument takes."""
+    if isinstance(build, eqx.Module) or not callable(build):
+        raise ValueError(
+            "fit(build=...): give a function from a key to a model; for one that there is, lambda key: it."
+        )
+    absent = [name for name in ("monitor", "better", "loss", "outputs", "metrics") if not hasattr(task, name)]
+    if absent:
+        raise ValueError(f"fit(task=...): a {type(task).__name__} has no {absent[0]}; give a task of acenode.tasks.")
+    if not all(hasattr(fold, "train") and hasattr(fold, "validation") for fold in folds):
+        raise ValueError(
+            "fit(splits=...): give Split(train, validation, test) of acenode.datasets.split, or one a fold."
+        )
+    if isinstance(members, Member):
+        raise ValueError("fit(members=...): give a list of members, [Member(...)].")
 
 
 def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -> None:
