@@ -393,4 +393,6 @@ def test_rows_that_differ_in_more_than_the_attention_are_not_alike():
     assert words.pair(unlike).endswith("not alike: f has one convolution, not two")
     paper, _, _, aside = findings(made)
     assert "MNIST: hurts (f has one convolution, not two)" in paper
-    assert aside.startswith("In 1 more the rows differ in more than the attention: it hurts in 1 (MNIST")
+    assert aside.startswith(
+        "In 1 more the rows differ in more than the attention: it helps in none and hurts in 1 (MNIST"
+    )

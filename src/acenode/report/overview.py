@@ -92,7 +92,8 @@ def _counted(held: Sequence[tuple[str, Pair]]) -> str:
     """How often each effect was found; where it is a change for better or worse, in which rows."""
     of = {effect: [_named(table, p) for table, p in held if p.effect == effect] for effect in _ORDER}
     named = {e: f" ({'; '.join(of[e])})" if e in ("helps", "hurts", "runs away") else "" for e in _ORDER}
-    clear = [said.format(len(of[e])) + named[e] for e, said in _COUNTED.items() if of[e]] or ["helps in none"]
+    none = [] if of["helps"] else ["helps in none"]
+    clear = none + [said.format(len(of[e])) + named[e] for e, said in _COUNTED.items() if of[e]]
     unclear = [said.format(len(of[e])) for e, said in _UNCLEAR.items() if of[e]]
     return "; ".join([", ".join(clear[:-1]) + " and " * (len(clear) > 1) + clear[-1], *unclear])
 
