@@ -1,5 +1,7 @@
 """Attention of a whole batch: `fixed` (a correlation at every moment) and `shared` (one a for all)."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -61,6 +63,15 @@ def test_shared_starts_from_the_mean_of_what_each_sample_has(key):
     np.testing.assert_allclose(path.a[0, 0], ode.initial(H0).mean(axis=0), rtol=1e-9)
     again = solve(eqx.nn.inference_mode(remember(ode, H0, TIMES)), H0, TIMES)
     np.testing.assert_allclose(again.h, path.h, atol=0.02)  # of every sample: the knots lie between the steps
+
+
+def test_another_solver_in_the_place_of_the_one_it_was_made_with():
+    ode = eqx.nn.inference_mode(remember(batch_ode("shared", euler), H0, TIMES))
+    finer = replace(ode, solver=Solver("rk4", step=STEP / 4))
+    path, again = solve(ode, H0, TIMES), solve(finer, H0, TIMES)
+    np.testing.assert_array_equal(again.a, path.a)  # what was remembered is still there
+    np.testing.assert_allclose(again.h, path.h, atol=0.1)
+    assert np.abs(np.asarray(again.h - path.h)).max() > 1e-4
 
 
 @pytest.mark.parametrize("evolution", ["fixed", "shared"])

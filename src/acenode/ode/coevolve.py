@@ -30,14 +30,14 @@ class CoEvolvingODE(eqx.Module):
 
     `f` and `g` see only the attended state (`h'` of Equation 4, `h''` of Equation 5) and the time. A `g` that
     has an attribute `sees_attention = True` is called as `g(t, h', a)`, an `f` that has `sees_state = True` as
-    `f(t, h', h)`.
+    `f(t, h', h)`. They are written for one sample; `initial` takes the first states of the whole batch.
 
     `evolution` is how the attention gets its values:
 
     - `evolved`: by its own ODE (the method);
     - `frozen`: a(t) = a(0), no g (ablation);
     - `fixed`: a(t) = correlation of h(t) over the batch at every t, no g (the paper's "Fixed" ablation);
-    - `shared`: one attention for the whole batch, driven by the batch mean of g.
+    - `shared`: one attention for the whole batch, from the batch mean of a(0), driven by that of g.
 
     The last two couple the samples of a batch, so they need a solver with a fixed step, which keeps all clocks
     together; a sample whose times have ended stands still and is still counted. For evaluation they follow a path
@@ -48,6 +48,9 @@ class CoEvolvingODE(eqx.Module):
     default it is kept.
 
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
+
+    `remembered` is what `remember` has measured. `dataclasses.replace(ode, solver=...)` is the same ODE with another
+    solver.
     """
 
     f: Callable
@@ -72,6 +75,7 @@ class CoEvolvingODE(eqx.Module):
         renew: bool = False,
         hold_attention: bool = False,
         inference: bool = False,
+        remembered: "_Remembered | None" = None,
     ):
         if evolution not in get_args(Evolution):
             raise ValueError(f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}.")
@@ -100,7 +104,7 @@ class CoEvolvingODE(eqx.Module):
         self.renew = renew
         self.hold_attention = hold_attention
         self.inference = inference
-        self.remembered = None
+        self.remembered = remembered
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         """Solve from `h0` at the first of `times`. `attention=False` leaves `Path.a` out, which is quicker."""
