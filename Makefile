@@ -16,7 +16,7 @@ help: ## list the targets
 demo: $(VENV)/.installed-report ## train with and without attention on generated data; report in demo/ (under 3 minutes)
 	$(BIN)/acenode demo --out demo
 
-test: $(VENV)/.installed-dev ## run all tests (under 10 minutes on two cores)
+test: $(VENV)/.installed-dev ## run all tests (11 minutes on two ARM cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
