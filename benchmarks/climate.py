@@ -17,13 +17,13 @@ from acenode.compiled import in_full_precision
 from acenode.models import gru_ode_bayes
 from acenode.ode import GRUField, NeuralODE
 from acenode.paper.bayes import attentive
-from acenode.series import Question, series, stack
+from acenode.series import Query, series, stack
 from acenode.tasks import Forecast, Headed
 
 VARIABLES, SIZE, STEP = 5, 50, 0.1
 
 
-def generated(count: int, rows: int, span: float) -> Question:
+def generated(count: int, rows: int, span: float) -> Query:
     random = np.random.default_rng(0)
     many = []
     for _ in range(count):
@@ -33,22 +33,22 @@ def generated(count: int, rows: int, span: float) -> Question:
         values[np.arange(rows), random.integers(0, VARIABLES, rows)] = random.normal(size=rows)
         many.append(series(places * STEP, values))
     whole = stack(many)
-    return Question(whole, whole.times, whole.values, whole.observed, whole.observed)
+    return Query(whole, whole.times, whole.values, whole.observed, whole.observed)
 
 
 ODES = {
     "GRU-ODE-Bayes": lambda key: NeuralODE(GRUField(SIZE, key=key)),
-    "ACE-GRU-ODE-Bayes": attentive(SIZE, own_leak=True),
+    "ACE-GRU-ODE-Bayes": attentive(SIZE, self_decay=True),
 }
 
 
 def built(name: str, span: float, key):
     one, two = jax.random.split(key)
-    ticks = round(span / STEP) + 2
-    return gru_ode_bayes(VARIABLES, ODES[name](one), SIZE, step=STEP, count=ticks, dropout=0.0, mixing=0.0, key=two)
+    time_grid = round(span / STEP) + 2
+    return gru_ode_bayes(VARIABLES, ODES[name](one), SIZE, step=STEP, count=time_grid, dropout=0.0, mixing=0.0, key=two)
 
 
-def training_step(name: str, span: float, data: Question, models: int | None = None):
+def training_step(name: str, span: float, data: Query, models: int | None = None):
     """A function that computes loss and gradient: of one model, or of so many at once."""
     build = ft.partial(built, name, span)
     keys = jax.random.split(jax.random.key(0), models or 1)
@@ -67,14 +67,14 @@ def training_step(name: str, span: float, data: Question, models: int | None = N
     return model, lambda: jax.block_until_ready(program(moving))
 
 
-def beside_torch(question: Question, span: float, rounds: int) -> dict:
+def beside_torch(query: Query, span: float, rounds: int) -> dict:
     """Our step and the eager loop's, and the losses of both."""
-    import rival_torch_bayes
+    import baseline_torch_bayes
 
-    model, ours = training_step("GRU-ODE-Bayes", span, jax.tree.map(jnp.asarray, question))
-    rival = rival_torch_bayes.Step(model, question.known, STEP)
-    losses = {"acenode": float(ours()[0]), "torch": rival() + 0.5 * float(np.log(2 * np.pi))}
-    timings = interleaved({"acenode": ours, "PyTorch, eager loop": rival}, rounds)
+    model, ours = training_step("GRU-ODE-Bayes", span, jax.tree.map(jnp.asarray, query))
+    candidate = baseline_torch_bayes.Step(model, query.context, STEP)
+    losses = {"acenode": float(ours()[0]), "torch": candidate() + 0.5 * float(np.log(2 * np.pi))}
+    timings = interleaved({"acenode": ours, "PyTorch, eager loop": candidate}, rounds)
     ratio = timings["PyTorch, eager loop"].median_ms / timings["acenode"].median_ms
     show(["training step", "ms"], [[name, f"{timing.median_ms:.0f}"] for name, timing in timings.items()])
     print(f"loss {losses['acenode']:.5f} against {losses['torch']:.5f}; the eager loop takes {ratio:.1f} times as long")
@@ -82,9 +82,9 @@ def beside_torch(question: Question, span: float, rounds: int) -> dict:
     return {"training_step": step, "ratio": round(ratio, 2), "losses": losses}
 
 
-def at_once(question: Question, span: float, sizes: list[int], rounds: int) -> dict:
+def at_once(query: Query, span: float, sizes: list[int], rounds: int) -> dict:
     """Milliseconds of a training step of ensembles of these sizes."""
-    data = jax.tree.map(jnp.asarray, question)
+    data = jax.tree.map(jnp.asarray, query)
     taken = {}
     for name in ODES:
         steps = {str(models): training_step(name, span, data, models)[1] for models in sizes}
@@ -97,16 +97,16 @@ def main() -> None:
     parser = arguments(__doc__ or "", "climate")
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--models", type=int, nargs="+", default=[], help="sizes of ensembles (default: none)")
-    parser.add_argument("--no-rival", action="store_true", help="leave PyTorch out")
+    parser.add_argument("--no-baseline", action="store_true", help="leave PyTorch out")
     given = parser.parse_args()
     if given.no_rival and not given.models:
-        parser.error("--no-rival without --models leaves nothing to measure.")
+        parser.error("--no-baseline without --models leaves nothing to measure.")
     span, rows = (20.0, 30) if given.quick else (200.0, 300)
     rounds = 2 if given.quick else 3
-    question = generated(given.batch, rows, span)
-    measured = {} if given.no_rival else beside_torch(question, span, rounds)
+    query = generated(given.batch, rows, span)
+    measured = {} if given.no_rival else beside_torch(query, span, rounds)
     if given.models:
-        measured |= at_once(question, span, given.models, rounds)
+        measured |= at_once(query, span, given.models, rounds)
     path = save(given.out, "climate", given.quick, batch=given.batch, rows=rows, span=span, step=STEP, **measured)
     print(f"written to {path}")
 

@@ -121,11 +121,11 @@ def evaluation(fields, batch: int, gradient: bool):
     return lambda: jax.block_until_ready(program(h))
 
 
-def arithmetic(batch: int, evaluations: int, pullbacks: int) -> float:
+def arithmetic(batch: int, evaluations: int, vjp_evaluations: int) -> float:
     """Multiplications and additions of the convolutions of f (one) and g (two) in both steps, in 1e9."""
     one = 3 * 2 * 9 * (CHANNELS + 1) * CHANNELS * MAP * MAP * batch
     # A pullback evaluates again, and its gradients for inputs and weights cost one evaluation each.
-    return 2 * one * (evaluations + 3 * pullbacks) / 1e9
+    return 2 * one * (evaluations + 3 * vjp_evaluations) / 1e9
 
 
 def main() -> None:
@@ -143,9 +143,11 @@ def main() -> None:
     timings = reported(interleaved(steps, rounds))
     joint, stats, agreement = beside_torch(ode, h0)
     timings |= reported(interleaved(joint, rounds))
-    evaluations, pullbacks = int(np.max(stats.evaluations)), int(np.max(stats.pullbacks))
-    work = arithmetic(given.batch, evaluations, pullbacks)
-    print(f"evaluations {evaluations}, pullbacks {pullbacks}; both steps take {work:.0f} GFLOP in the field")
+    evaluations, vjp_evaluations = int(np.max(stats.evaluations)), int(np.max(stats.vjp_evaluations))
+    work = arithmetic(given.batch, evaluations, vjp_evaluations)
+    print(
+        f"evaluations {evaluations}, vjp_evaluations {vjp_evaluations}; both steps take {work:.0f} GFLOP in the field"
+    )
     print(f"largest difference of a gradient from torchdiffeq's, relative: {agreement}", flush=True)
     forms = {} if given.no_forms else compared_forms(ode.f, ode.g, given.batch, rounds)
     path = save(
@@ -157,7 +159,7 @@ def main() -> None:
         training_step={name: timing.as_dict() for name, timing in timings.items()},
         evaluation_us=forms,
         evaluations=evaluations,
-        pullbacks=pullbacks,
+        vjp_evaluations=vjp_evaluations,
         gflop_both_steps=work,
         gradient_difference=agreement,
     )
@@ -172,18 +174,18 @@ def reported(timings: dict) -> dict:
 
 def beside_torch(ode, h0) -> tuple[dict, Stats, dict[str, float]]:
     """Our joint step and torchdiffeq's, what ours took, and how far the gradients are apart."""
-    import rival_torch_image
+    import baseline_torch_image
 
     ours = joint_step(ode, h0)
     (_, stats), gradient = ours()
     things, agreement = {"acenode, joint step": ours}, {}
-    for solver in rival_torch_image.SOLVERS:
+    for solver in baseline_torch_image.SOLVERS:
         device = "cpu" if jax.default_backend() == "cpu" else "gpu"
-        rival = rival_torch_image.Step(solver, ode, h0, TOLERANCE, device)
-        rival()
-        theirs, own = rival.first_gradient(), np.asarray(gradient.f.convs[0].weight)
+        candidate = baseline_torch_image.Step(solver, ode, h0, TOLERANCE, device)
+        candidate()
+        theirs, own = candidate.first_gradient(), np.asarray(gradient.f.convs[0].weight)
         agreement[solver] = float(np.abs(theirs - own).max() / np.abs(theirs).max())
-        things[f"torchdiffeq {solver}, joint step"] = rival
+        things[f"torchdiffeq {solver}, joint step"] = candidate
     return things, stats, agreement
 
 

@@ -40,7 +40,7 @@ def checkpoints(steps: int) -> int:
 
 
 def problem(steps: int, gradient: str) -> Problem:
-    solver = Solver("rk4", step=1 / steps, gradient=gradient, max_steps=steps, checkpoints=checkpoints(steps))
+    solver = Solver("rk4", step=1 / steps, adjoint=gradient, max_steps=steps, checkpoints=checkpoints(steps))
     return system.problem(SIZE, solver)
 
 

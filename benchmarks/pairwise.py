@@ -13,9 +13,9 @@ import functools as ft
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import baseline_diffrax
 import jax
 import numpy as np
-import rival_diffrax
 import system
 from measure import Timing, interleaved
 from record import arguments, save, show
@@ -23,13 +23,13 @@ from system import Problem, Size, layers, training_step
 
 from acenode.ode import Solver
 
-TIGHT = 1e-6  # tolerance of the solution that all are held against
+TIGHT = 1e-6  # tolerance of the solution that all are compared with
 PRECISIONS = {"float32": ("highest", "highest"), "tf32": ("tensorfloat32", "high")}
 OURS, OURS_H = "acenode", "acenode, h only"
 
 
 @dataclass(frozen=True)
-class Rival:
+class Candidate:
     """A training step to call, and what it answers: the loss, the gradients, the evaluations of a forward pass."""
 
     step: Callable[[], object]
@@ -40,8 +40,8 @@ def flat(arrays) -> np.ndarray:
     return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
 
 
-def by_jax(loss: Callable, given: Problem, evaluations: Callable) -> Rival:
-    """A rival that is a JAX loss over our parameters."""
+def by_jax(loss: Callable, given: Problem, evaluations: Callable) -> Candidate:
+    """A baseline that is a JAX loss over our parameters."""
     program, parameters = training_step(loss, given.ode)
 
     def step():
@@ -52,22 +52,22 @@ def by_jax(loss: Callable, given: Problem, evaluations: Callable) -> Rival:
         each = [leaf for layer in layers(gradient) for leaf in (layer.weight, layer.bias)]
         return float(value), flat(each), int(np.max(evaluations(stats)))
 
-    return Rival(step, answer)
+    return Candidate(step, answer)
 
 
-def by_torch(solver: str, given: Problem, device: str) -> Rival:
-    import rival_torch
+def by_torch(solver: str, given: Problem, device: str) -> Candidate:
+    import baseline_torch
 
-    step = rival_torch.Step(solver, given, device)
+    step = baseline_torch.Step(solver, given, device)
 
     def answer():
         value = step()
         return value, flat(step.gradients()), step.evaluations
 
-    return Rival(step, answer)
+    return Candidate(step, answer)
 
 
-def jax_rivals(given: Problem) -> dict[str, Rival]:
+def jax_candidates(given: Problem) -> dict[str, Candidate]:
     def ours(stats):
         return stats.evaluations
 
@@ -77,22 +77,22 @@ def jax_rivals(given: Problem) -> dict[str, Rival]:
     return {
         OURS: by_jax(ft.partial(system.loss, attention=True), given, ours),
         OURS_H: by_jax(ft.partial(system.loss, attention=False), given, ours),
-        "diffrax": by_jax(ft.partial(rival_diffrax.loss, attention=True), given, theirs),
-        "diffrax, h only": by_jax(ft.partial(rival_diffrax.loss, attention=False), given, theirs),
+        "diffrax": by_jax(ft.partial(baseline_diffrax.loss, attention=True), given, theirs),
+        "diffrax, h only": by_jax(ft.partial(baseline_diffrax.loss, attention=False), given, theirs),
     }
 
 
-def torch_rivals(given: Problem, device: str) -> dict[str, Rival]:
+def torch_candidates(given: Problem, device: str) -> dict[str, Candidate]:
     """Those of torch; none, with a sentence, where it is not to be had."""
     try:
-        import rival_torch
+        import baseline_torch
     except ImportError as error:
         print(f"Without torch: {error}. `pip install -r benchmarks/requirements.txt` brings it.\n")
         return {}
-    if why := rival_torch.missing_device(device):
+    if why := baseline_torch.missing_device(device):
         print(f"Without torch: {why}. `--device cpu` runs it on the processor.\n")
         return {}
-    return {f"torchdiffeq {solver}": by_torch(solver, given, device) for solver in rival_torch.SOLVERS}
+    return {f"torchdiffeq {solver}": by_torch(solver, given, device) for solver in baseline_torch.SOLVERS}
 
 
 def set_precision(name: str, threads: int | None) -> dict:
@@ -109,9 +109,9 @@ def set_precision(name: str, threads: int | None) -> dict:
     return {"precision": name, "torch_threads": torch.get_num_threads()}
 
 
-def compare(rivals: dict[str, Rival], tight: Rival) -> dict[str, dict]:
+def compare(candidates: dict[str, Candidate], tight: Candidate) -> dict[str, dict]:
     """Loss, gradient and work of each; how far they are from ours, and from a far more accurate solution."""
-    answers = {name: rival.answer() for name, rival in rivals.items()}
+    answers = {name: candidate.answer() for name, candidate in candidates.items()}
     value, gradient, _ = answers[OURS]
     _, accurate, _ = tight.answer()
     return {
@@ -161,7 +161,7 @@ def show_times(times: dict[str, Timing]) -> None:
 def parse() -> argparse.Namespace:
     parser = arguments(__doc__.splitlines()[0], "pairwise")
     parser.add_argument("--device", choices=("cpu", "gpu"), help="where torch runs (default: the kind JAX runs on)")
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each rival (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each baseline (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="processor threads of torch (default: its own choice)")
     parser.add_argument("--precision", choices=tuple(PRECISIONS), default="float32", help="of matrix products on a GPU")
     parser.add_argument("--gain", type=float, default=1.0, help="factor on all weights; more makes more solver steps")
@@ -177,10 +177,14 @@ def main() -> None:
     setting = set_precision(given.precision, given.threads) | {"torch_device": given.device, "gain": given.gain}
     print(f"H={size.h}, batch {size.batch}, {size.times} times, dopri5; JAX on {jax.devices()[0].device_kind}.\n")
     task = system.problem(size, gain=given.gain)
-    rivals = jax_rivals(task) | torch_rivals(task, given.device)
-    times = interleaved({name: rival.step for name, rival in rivals.items()}, 1 if given.quick else given.rounds)
+    candidates = jax_candidates(task) | torch_candidates(task, given.device)
+    times = interleaved(
+        {name: candidate.step for name, candidate in candidates.items()}, 1 if given.quick else given.rounds
+    )
     accurate = system.problem(size, Solver("dopri5", rtol=TIGHT, atol=TIGHT), given.gain)
-    rows = compare(rivals, by_jax(ft.partial(system.loss, attention=False), accurate, lambda stats: stats.evaluations))
+    rows = compare(
+        candidates, by_jax(ft.partial(system.loss, attention=False), accurate, lambda stats: stats.evaluations)
+    )
     show_agreement(rows, given.agree)
     show_times(times)
     for name, row in rows.items():

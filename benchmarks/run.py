@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 HEADINGS = {
-    "pairwise": "Speed of a training step, side by side with rivals",
+    "pairwise": "Speed of a training step, side by side with baselines",
     "memory": "Memory of the backward pass against solver steps",
     "scaling": "Cost against batch, dimension and output times",
     "image": "ACE-ODE-Net: training steps of an image classifier",

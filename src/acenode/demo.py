@@ -18,7 +18,7 @@ from .datasets import regions
 from .datasets.split import Split
 from .models import FirstLook
 from .ode import CoEvolvingODE, Correlation, MLPField, NeuralODE, Pairwise, RowField, Solver
-from .series import Question, Series, forecast
+from .series import Query, Series, forecast
 from .tasks import Forecast, Headed, RowHead
 from .train import Bar, Fit, Member, Recipe, evaluate, fit, parameter_count
 
@@ -36,7 +36,7 @@ STORY = (
 
 
 @dataclass(frozen=True)
-class Rival:
+class Candidate:
     """One row of the comparison: a name, words, and how to make its ODE."""
 
     name: str
@@ -46,14 +46,14 @@ class Rival:
 
 @dataclass(frozen=True)
 class Trained:
-    rival: Rival
+    candidate: Candidate
     fit: Fit
     metrics: dict[str, float]
     mean: np.ndarray  # (test samples, grid, regions)
     deviation: np.ndarray
 
 
-def rivals(size: int) -> tuple[Rival, ...]:
+def candidates(size: int) -> tuple[Candidate, ...]:
     """An attentive ODE, the same without attention, and one larger network without attention."""
     shape = (size, CHANNELS)
 
@@ -62,7 +62,7 @@ def rivals(size: int) -> tuple[Rival, ...]:
         return CoEvolvingODE(
             f=RowField(shape, width=32, hidden=1, key=one),
             g=MLPField(shape, width=32, hidden=1, out=(size, size), timed=True, last=0.1, key=two),
-            attention=Pairwise(scale=3.0),
+            attention=Pairwise(temperature=1 / 3),
             initial=Correlation(size),
             solver=SOLVER,
         )
@@ -74,9 +74,9 @@ def rivals(size: int) -> tuple[Rival, ...]:
         return NeuralODE(MLPField(shape, width=64, hidden=2, timed=True, key=key), SOLVER)
 
     return (
-        Rival("attentive", "f sees every region through an attention that evolves by its own ODE", attentive),
-        Rival("without attention", "the same f, but every region for itself", alone),
-        Rival("one big network", "no attention; f is a larger network over all regions at once", mixed),
+        Candidate("attentive", "f sees every region through an attention that evolves by its own ODE", attentive),
+        Candidate("without attention", "the same f, but every region for itself", alone),
+        Candidate("one big network", "no attention; f is a larger network over all regions at once", mixed),
     )
 
 
@@ -91,13 +91,13 @@ def run(out: Path, epochs: int = EPOCHS, seed: int = 0) -> Path:
     out.mkdir(parents=True, exist_ok=True)  # find out now, not after the training
     console.print(f"\n[bold]acenode demo[/bold]\n{STORY}\n")
     data = regions.generate(samples=600, until=UNTIL, rows=40, missing=0.4, noise=0.1, seed=seed)
-    question = forecast(data.series, after=0.0)
+    query = forecast(data.series, after=0.0)
     split = Split(np.arange(400), np.arange(400, 500), np.arange(500, 600))
 
     trained = []
-    for rival in rivals(len(data.names)):
-        console.print(f"[bold]{rival.name}[/bold]: {rival.words}")
-        trained.append(_train(rival, question, split, data.grid, epochs, seed))
+    for candidate in candidates(len(data.names)):
+        console.print(f"[bold]{candidate.name}[/bold]: {candidate.words}")
+        trained.append(_train(candidate, query, split, data.grid, epochs, seed))
         for note in trained[-1].fit.notes:
             console.print(f"  note: {note}")
 
@@ -113,20 +113,20 @@ def run(out: Path, epochs: int = EPOCHS, seed: int = 0) -> Path:
     return page
 
 
-def _train(rival: Rival, question: Question, split: Split, grid: np.ndarray, epochs: int, seed: int) -> Trained:
+def _train(candidate: Candidate, query: Query, split: Split, grid: np.ndarray, epochs: int, seed: int) -> Trained:
     def build(key):
         one, two = jax.random.split(key)
-        return Headed(FirstLook(rival.ode(one), CHANNELS), RowHead(CHANNELS, key=two))
+        return Headed(FirstLook(candidate.ode(one), CHANNELS), RowHead(CHANNELS, key=two))
 
     task = Forecast()
     steps = epochs * (len(split.train) // BATCH)
     recipe = Recipe(epochs=epochs, batch_size=BATCH, schedule=optax.cosine_decay_schedule(1.0, steps, 0.05))
     member = Member(seed, 0, LEARNING_RATE, PENALTY)
-    result = fit(build, task, question, split, recipe, [member], progress=Bar(rival.name))
-    metrics = {name: float(value[0]) for name, value in evaluate(result.models, task, question, split.test).items()}
-    known = jax.tree.map(lambda x: x[split.test], question.known)
+    result = fit(build, task, query, split, recipe, [member], progress=Bar(candidate.name))
+    metrics = {name: float(value[0]) for name, value in evaluate(result.models, task, query, split.test).items()}
+    known = jax.tree.map(lambda x: x[split.test], query.context)
     mean, log_variance = _predict(result.model(), known, grid)
-    return Trained(rival, result, metrics, np.asarray(mean), np.exp(0.5 * np.asarray(log_variance)))
+    return Trained(candidate, result, metrics, np.asarray(mean), np.exp(0.5 * np.asarray(log_variance)))
 
 
 def _predict(model: Headed, known: Series, grid: np.ndarray):
@@ -147,7 +147,7 @@ def comparison(trained: Sequence[Trained]) -> tuple[list[str], list[list[str]], 
     columns = ["model", "weights", "MSE", "NegLL", "in 90 %", "epoch", "NFE", "s"]
     rows = [
         [
-            t.rival.name,
+            t.candidate.name,
             f"{parameter_count(t.fit.model()):,}",
             f"{t.metrics['mse']:.3f}",
             f"{t.metrics['negll']:.3f}",
@@ -169,7 +169,7 @@ def verdict(trained: Sequence[Trained]) -> str:
     for other in others:
         ratio = ours.metrics["mse"] / other.metrics["mse"]
         word = "lower" if ratio < 1 else "higher"
-        parts.append(f"{abs(1 - ratio):.0%} {word} than '{other.rival.name}'")
+        parts.append(f"{abs(1 - ratio):.0%} {word} than '{other.candidate.name}'")
     return f"The attentive model's squared error is {' and '.join(parts)} in this one run."
 
 
@@ -178,8 +178,8 @@ def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: f
 
     sample = int(split.test[0])
     whole = data.series[sample]
-    bands = [plots.Band(t.rival.name, t.mean[0], t.deviation[0]) for t in trained]
-    known = forecast(data.series[split.test], after=0.0).known
+    bands = [plots.Band(t.candidate.name, t.mean[0], t.deviation[0]) for t in trained]
+    known = forecast(data.series[split.test], after=0.0).context
     learned = attention(trained[0].fit.model(), known, data.grid).mean(axis=0)
     moments = np.linspace(0, len(data.grid) - 1, 7).astype(int)
     agreement = np.corrcoef(learned.ravel(), data.influence.ravel())[0, 1]
@@ -189,7 +189,7 @@ def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: f
     errors = []
     for t in trained:
         square = np.square(t.mean - data.truth[split.test]).mean(axis=(0, 2))
-        errors.append((t.rival.name, np.array([square[where == b].mean() for b in range(len(edges) - 1)])))
+        errors.append((t.candidate.name, np.array([square[where == b].mean() for b in range(len(edges) - 1)])))
 
     forecasts = plots.forecasts(data.grid, bands, whole, data.names, 0.0, data.truth[sample])
     matrices = plots.attention_over_time(
@@ -199,7 +199,7 @@ def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: f
     curves = plots.weight_curves(data.grid, [("truth", data.influence), ("learned", learned)], offsets)
     error = plots.error_over_time(edges, errors, 0.0, "squared error against the truth")
     history = plots.learning_curves(
-        [(t.rival.name, t.fit.history["validation_negll"]) for t in trained], "validation NegLL"
+        [(t.candidate.name, t.fit.history["validation_negll"]) for t in trained], "validation NegLL"
     )
     columns, rows, best = comparison(trained)
     sections = [
@@ -207,7 +207,7 @@ def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: f
             "The comparison",
             [
                 verdict(trained),
-                *(f"{t.rival.name}: {t.rival.words}." for t in trained),
+                *(f"{t.candidate.name}: {t.candidate.words}." for t in trained),
                 "MSE and NegLL on 100 series not seen before, lower is better; in 90 %: how many held-out values lie "
                 "in the 90 % band; epoch: the best by validation; NFE: calls of the vector field for one solve.",
             ],

@@ -317,8 +317,8 @@ def test_every_unlabelled_record_gets_a_probability(tmp_path):
     model, answer = tmp_path / "mortality", tmp_path / "risk.csv"
     trained = CliRunner().invoke(app, ["train", str(tmp_path / "labelled.csv"), *columns, *short, "--out", str(model)])
     assert trained.exit_code == 0, trained.output
-    asked = CliRunner().invoke(app, ["predict", str(model), str(tmp_path / "unlabelled.csv"), "--out", str(answer)])
-    assert asked.exit_code == 0, asked.output
+    queried = CliRunner().invoke(app, ["predict", str(model), str(tmp_path / "unlabelled.csv"), "--out", str(answer)])
+    assert queried.exit_code == 0, queried.output
     risk = pd.read_csv(answer)
     assert risk["record"].tolist() == list(range(20, 25)) and risk["p_1"].between(0, 1, inclusive="neither").all()
 

@@ -87,8 +87,8 @@ def test_a_run_has_its_page(model):
 
 
 def test_times_for_each_id_from_a_file(place, data, model):
-    asked = write(place / "asked.csv", [["p0", 8.0], ["p3", 8.5], ["p3", 9.0]], ("patient", "hour"))
-    result = run("predict", model, data, "--at-file", asked, "--out", place / "some.parquet")
+    queried = write(place / "asked.csv", [["p0", 8.0], ["p3", 8.5], ["p3", 9.0]], ("patient", "hour"))
+    result = run("predict", model, data, "--at-file", queried, "--out", place / "some.parquet")
     assert result.exit_code == 0, result.output
     import pyarrow.parquet
 
@@ -271,8 +271,8 @@ def test_bad_questions_to_a_model(tmp_path, data, model):
     fails("ask for nearer times", data, "--at", 1e6)
     without = write(tmp_path / "less.csv", [row[:3] for row in rows()], COLUMNS[:3])
     fails("no column 'pressure'", without, "--at", 9)
-    asked = write(tmp_path / "asked.csv", [["nobody", 8.0]], ("patient", "hour"))
-    fails("patient 'nobody' is asked for", data, "--at-file", asked)
+    queried = write(tmp_path / "asked.csv", [["nobody", 8.0]], ("patient", "hour"))
+    fails("patient 'nobody' is asked for", data, "--at-file", queried)
 
 
 def test_times_farther_than_training_reached_are_warned_of(tmp_path, data, model):

@@ -79,8 +79,8 @@ def test_ids_are_whole_numbers_or_text(tmp_path):
 
 def test_an_id_may_be_1_0_where_it_is_1_in_another_table(tmp_path):
     data = read_table(written(tmp_path, "id,x", "1,1", "2,2"), id="id")
-    asked = read_table(written(tmp_path, "id,x", "1.0,1", "2.0,2"), id="id", like=data)
-    assert asked["id"].to_pylist() == data["id"].to_pylist() == [1, 2]
+    queried = read_table(written(tmp_path, "id,x", "1.0,1", "2.0,2"), id="id", like=data)
+    assert queried["id"].to_pylist() == data["id"].to_pylist() == [1, 2]
 
 
 def test_labels_are_trimmed_and_text_where_they_have_to_be(tmp_path):
@@ -100,9 +100,9 @@ def test_leading_zeros_stay(tmp_path):
 
 def test_ids_are_text_where_they_are_in_the_other_table(tmp_path):
     data = read_table(written(tmp_path, "id,x", "001,1", "100,2"))
-    asked = written(tmp_path, "id,x", "100,2", name="asked.csv")
-    assert read_table(asked)["id"].to_pylist() == [100]
-    assert read_table(asked, like=data).to_pylist() == [{"id": "100", "x": 2}]
+    queried = written(tmp_path, "id,x", "100,2", name="asked.csv")
+    assert read_table(queried)["id"].to_pylist() == [100]
+    assert read_table(queried, like=data).to_pylist() == [{"id": "100", "x": 2}]
 
 
 # --- blanks ---------------------------------------------------------------------------------------------------------

@@ -30,7 +30,9 @@ NAMES = {
 def result(seed: int, accuracy: float, row: str = "ODE-Net") -> Result:
     empty: dict = {}
     metrics = {"accuracy": accuracy, "cross_entropy": 0.1}
-    return Result("mnist", row, seed, metrics, empty, "sound", empty, 7, 6, 208_266, empty, empty, "cpu", 1.0, empty)
+    return Result(
+        "mnist", row, seed, metrics, empty, "comparable", empty, 7, 6, 208_266, empty, empty, "cpu", 1.0, empty
+    )
 
 
 def shown(*arguments):
@@ -75,7 +77,7 @@ def test_what_is_to_be_known_of_the_runs(tmp_path):
     assert short["verdict"] and none["verdict"] is None and none["difference"] is None
     assert (short["learning_rate"], none["learning_rate"]) == ([0.05], [])
     text = shown("mnist", "--results", tmp_path).stdout
-    assert "3 x 10 of 160" in text and "3 x 160" in text and "sound" not in text
+    assert "3 x 10 of 160" in text and "3 x 160" in text and "comparable" not in text
 
 
 def test_rows_whose_settings_have_changed_are_marked(tmp_path):

@@ -97,8 +97,8 @@ def test_the_observations_are_sporadic_and_of_the_truth(made):
     for i in range(5):
         at = np.rint(series.times[i] / 0.1).astype(int)
         np.testing.assert_array_equal(series.values[i], np.where(series.observed[i], made.truth[i, at], 0))
-    asked = forecast(series, after=brusselator.AFTER, rows=brusselator.ROWS)
-    assert (asked.scored.any(2).sum(1) <= 3).all() and asked.known.times.max() <= 35
+    queried = forecast(series, after=brusselator.AFTER, rows=brusselator.ROWS)
+    assert (queried.scored.any(2).sum(1) <= 3).all() and queried.context.times.max() <= 35
 
 
 def test_the_seed_decides_everything():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acenode.datasets import climate_reference as reference, ushcn
-from acenode.datasets.ushcn import Climate, Skipped, folds, load_maine, question
+from acenode.datasets.ushcn import Climate, Skipped, folds, load_maine, query
 from acenode.datasets.ushcn_steps import TIMES
 from acenode.series import Panel, Series, series as one_series, stack
 
@@ -34,23 +34,23 @@ def seasonal(n: int = 30, noise: float = 0.1, seed: int = 0) -> Climate:
 
 def test_locf_by_hand():
     climate = made(["1996-12-02", "1996-12-02"], [[0, 1117, 1118], [1118, 1119, 1120]], [[1, 5, 9], [2, 4, 6]])
-    asked = question(climate, np.asarray([0]))  # mean 5, deviation sqrt(32/3)
-    given = reference.locf(asked)
+    queried = query(climate, np.asarray([0]))  # mean 5, deviation sqrt(32/3)
+    given = reference.locf(queried)
     # day 1,118 is the first after time 150; the second series has nothing before it
     np.testing.assert_allclose(given[..., 0], [[0, 0, 0], [0, 0, 0]], atol=1e-6)
-    asked = question(climate, np.asarray([1]))  # mean 4
-    np.testing.assert_allclose(reference.locf(asked)[0], (5 - 4) / np.sqrt(8 / 3), rtol=1e-6)
+    queried = query(climate, np.asarray([1]))  # mean 4
+    np.testing.assert_allclose(reference.locf(queried)[0], (5 - 4) / np.sqrt(8 / 3), rtol=1e-6)
 
 
 def test_climatology_by_hand():
     # 2 and 3 December of 1996; 2, 25 and 31 December of 1999 and 2 January of 2000
     climate = made(["1996-12-02"] * 2, [[0, 1, 1095, 1118, 1124], [1095, 1118, 1126]], [[1, 3, 2, 14, 30], [0, 0, 0]])
-    asked, train = question(climate, np.asarray([0])), np.asarray([0])
-    scaled = asked.values[0, :, 0]
-    exact = reference.climatology(climate, asked, train, window=1)
+    queried, train = query(climate, np.asarray([0])), np.asarray([0])
+    scaled = queried.values[0, :, 0]
+    exact = reference.climatology(climate, queried, train, window=1)
     # of 2 January 2000 nothing is known: the mean of all days
     np.testing.assert_allclose(exact[1, :3, 0], [(scaled[0] + scaled[2]) / 2, scaled[3], 0], atol=1e-6)
-    wide = reference.climatology(climate, asked, train, window=5)
+    wide = reference.climatology(climate, queried, train, window=5)
     # around 2 December: three values; around 2 January: 31 December, across the end of the year
     np.testing.assert_allclose(wide[1, :3, 0], [scaled[:3].mean(), scaled[3], scaled[4]], atol=1e-6)
 
@@ -66,9 +66,9 @@ def test_the_end_of_february():
 
 def test_scores_by_hand():
     climate = made(["1996-12-02"] * 2, [[0, 1118, 1119], [0, 1118, 1119]], [[1, 2, 3], [4, 5, 9]])
-    asked = question(climate, np.asarray([0, 1]))
-    values = asked.values[..., 0].astype(float)
-    given = reference.score(np.zeros((2, 3, 1)), asked, np.asarray([0]), np.asarray([1]))
+    queried = query(climate, np.asarray([0, 1]))
+    values = queried.values[..., 0].astype(float)
+    given = reference.score(np.zeros((2, 3, 1)), queried, np.asarray([0]), np.asarray([1]))
     error, variance = np.mean(values[1, 1:] ** 2), np.mean(values[0, 1:] ** 2)
     assert given.mse == pytest.approx(error)
     assert given.negll == pytest.approx(0.5 * np.log(2 * np.pi * variance) + error / variance / 2)
@@ -96,18 +96,18 @@ def test_nothing_leaks_from_test_series():
     split, series = folds(climate)[0], climate.panel.series
     tested = np.isin(np.arange(len(climate)), split.test)[:, None, None] & series.observed
     later = tested & (series.times > 150)[..., None]
-    asked = question(climate, split.train)
-    usual = reference.climatology(climate, asked, split.train)
+    queried = query(climate, split.train)
+    usual = reference.climatology(climate, queried, split.train)
     other = with_values(climate, np.where(tested, 1e5, series.values))
-    np.testing.assert_array_equal(usual, reference.climatology(other, question(other, split.train), split.train))
+    np.testing.assert_array_equal(usual, reference.climatology(other, query(other, split.train), split.train))
     third = with_values(climate, np.where(later, 1e5, series.values))
-    np.testing.assert_array_equal(reference.locf(asked), reference.locf(question(third, split.train)))
+    np.testing.assert_array_equal(reference.locf(queried), reference.locf(query(third, split.train)))
 
 
 def test_a_variable_never_wrong_in_training_promises_no_certainty():
     climate = made(["1996-12-02"] * 2, [[0, 1118], [0, 1118]], [[0, 0], [0, 3]])
-    asked = question(climate, np.asarray([0]))
-    given = reference.score(np.zeros((2, 2, 1)), asked, np.asarray([0]), np.asarray([1]))
+    queried = query(climate, np.asarray([0]))
+    given = reference.score(np.zeros((2, 2, 1)), queried, np.asarray([0]), np.asarray([1]))
     assert np.isfinite(given.negll) and given.negll > 1e6
 
 
@@ -115,16 +115,16 @@ def test_a_variable_never_wrong_in_training_promises_no_certainty():
 def test_bad_window(window):
     climate = seasonal(5)
     with pytest.raises(ValueError, match="expected an odd number of days below 366"):
-        reference.climatology(climate, question(climate, np.arange(5)), np.arange(5), window)
+        reference.climatology(climate, query(climate, np.arange(5)), np.arange(5), window)
 
 
 def test_nothing_to_measure_on():
     climate = seasonal(5)
-    asked = question(climate, np.arange(5))
+    queried = query(climate, np.arange(5))
     with pytest.raises(ValueError, match="there are no training series"):
-        reference.climatology(climate, asked, np.arange(0))
+        reference.climatology(climate, queried, np.arange(0))
     with pytest.raises(ValueError, match="nothing is asked of the test series"):
-        reference.score(np.zeros((5, 1, 1)), asked, np.arange(5), np.arange(0))
+        reference.score(np.zeros((5, 1, 1)), queried, np.arange(5), np.arange(0))
 
 
 # --- the real state --------------------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ def test_real_errors(maine):
 def test_real_climatology_is_that_of_maine(maine):
     """January is colder than July, by about three deviations of all days."""
     everything = np.arange(len(maine))
-    asked = question(maine, everything)
-    usual = reference.climatology(maine, asked, everything)
-    day = reference._day_of_year(maine.start, np.asarray(asked.times))
+    queried = query(maine, everything)
+    usual = reference.climatology(maine, queried, everything)
+    day = reference._day_of_year(maine.start, np.asarray(queried.times))
     january, july = (usual[(day >= low) & (day < low + 31)].mean(0) for low in (0, 182))
     assert (july - january)[3:] == pytest.approx([2.6, 2.6], abs=0.3)
     assert (january[1:3] > 0.3).all() and (july[1:3] < -0.2).all()  # snow

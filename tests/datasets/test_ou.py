@@ -64,14 +64,14 @@ def test_no_other_variance_or_mean_does_better(made):
     series = made.panel.series
     best = exact_filter(series)
     least = negll(series, best)
-    for rival in [
+    for candidate in [
         best._replace(variance=1.1 * best.variance),
         best._replace(variance=0.9 * best.variance),
         best._replace(mean=best.mean + 0.01),
         exact_filter(series, Process(rho=0.0)),
         exact_filter(series, Process(theta=1.3)),
     ]:
-        assert negll(series, rival) > least
+        assert negll(series, candidate) > least
 
 
 def test_a_prediction_does_not_know_its_own_row(made):
@@ -84,13 +84,13 @@ def test_a_prediction_does_not_know_its_own_row(made):
 
 
 def test_a_forecast_of_one_row_is_that_of_the_filter(made):
-    asked = forecast(made.panel.series, after=ou.AFTER, rows=ou.ROWS)
+    queried = forecast(made.panel.series, after=ou.AFTER, rows=ou.ROWS)
     hidden = made.panel.series.observed & (made.panel.series.times <= ou.AFTER)[..., None]
     series = made.panel.series
     ahead = exact_filter(Series(series.times, np.where(hidden, series.values, 0), hidden, series.length))
     both = exact_filter(series)
-    np.testing.assert_allclose(ahead.mean[asked.scored], both.mean[asked.scored])
-    assert negll(series, both, asked.scored) == pytest.approx(-1.28, abs=0.03)
+    np.testing.assert_allclose(ahead.mean[queried.scored], both.mean[queried.scored])
+    assert negll(series, both, queried.scored) == pytest.approx(-1.28, abs=0.03)
 
 
 def test_the_stationary_statistics():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acenode.datasets import ushcn, ushcn_steps as steps
-from acenode.datasets.ushcn import Climate, Skipped, folds, load_maine, published_splits, question
+from acenode.datasets.ushcn import Climate, Skipped, folds, load_maine, published_splits, query
 from acenode.datasets.ushcn_raw import ELEMENTS
 from acenode.series import Panel, Series
 
@@ -36,15 +36,15 @@ def climate() -> Climate:
 
 
 def test_the_question(climate):
-    asked = question(climate, np.arange(20))
-    assert asked.known.times.max() <= 150 < asked.times.max()
-    scored = asked.scored.any(-1)
+    queried = query(climate, np.arange(20))
+    assert queried.context.times.max() <= 150 < queried.times.max()
+    scored = queried.scored.any(-1)
     assert (scored.sum(1) == 3).all()
     for i in range(len(climate)):
-        later = np.flatnonzero(asked.times[i] > 150)
+        later = np.flatnonzero(queried.times[i] > 150)
         assert np.flatnonzero(scored[i]).tolist() == later[:3].tolist()
-        np.testing.assert_array_equal(asked.scored[i, later[:3]], asked.observed[i, later[:3]])
-    train = asked.values[:20][asked.observed[:20][..., 1], 1]
+        np.testing.assert_array_equal(queried.scored[i, later[:3]], queried.observed[i, later[:3]])
+    train = queried.values[:20][queried.observed[:20][..., 1], 1]
     assert (train.mean(), train.std()) == (pytest.approx(0, abs=1e-5), pytest.approx(1, abs=1e-5))
 
 
@@ -58,27 +58,27 @@ def with_values(climate: Climate, values: np.ndarray) -> Climate:
 
 def test_nothing_leaks_from_test_stations(climate):
     split = folds(climate)[0]
-    asked, values = question(climate, split.train), climate.panel.series.values
+    queried, values = query(climate, split.train), climate.panel.series.values
     rest = np.concatenate([split.train, split.validation])
     tested = np.isin(np.arange(len(climate)), split.test)[:, None, None]
-    other = question(with_values(climate, np.where(tested, 1e6, values)), split.train)
-    np.testing.assert_array_equal(asked.values[rest], other.values[rest])
-    np.testing.assert_array_equal(asked.known.values[rest], other.known.values[rest])
+    other = query(with_values(climate, np.where(tested, 1e6, values)), split.train)
+    np.testing.assert_array_equal(queried.values[rest], other.values[rest])
+    np.testing.assert_array_equal(queried.context.values[rest], other.context.values[rest])
 
 
 def test_nothing_leaks_from_what_is_asked(climate):
     split = folds(climate)[0]
-    asked, series = question(climate, split.train), climate.panel.series
+    queried, series = query(climate, split.train), climate.panel.series
     hidden = np.isin(np.arange(len(climate)), split.test)[:, None, None] & (series.times > 150)[..., None]
-    other = question(with_values(climate, np.where(hidden, -1e6, series.values)), split.train)
-    np.testing.assert_array_equal(asked.known.values, other.known.values)
-    np.testing.assert_array_equal(asked.known.times, other.known.times)
-    assert not np.array_equal(asked.values[split.test], other.values[split.test])
+    other = query(with_values(climate, np.where(hidden, -1e6, series.values)), split.train)
+    np.testing.assert_array_equal(queried.context.values, other.context.values)
+    np.testing.assert_array_equal(queried.context.times, other.context.times)
+    assert not np.array_equal(queried.values[split.test], other.values[split.test])
 
 
 def test_no_training_series(climate):
     with pytest.raises(ValueError, match="there are no training series"):
-        question(climate, np.arange(0))
+        query(climate, np.arange(0))
 
 
 def test_folds_are_disjoint_and_by_station(climate):
@@ -140,8 +140,8 @@ def test_real_series(maine):
     assert series.observed.sum((0, 1)).tolist() == [16_718, 14_481, 11_397, 16_777, 16_743]
     assert (series.times.min(), series.times.max()) == (0, 200)
     assert series.observed.any(2)[series.real].all()
-    asked = question(maine, np.arange(len(maine)))
-    assert (asked.scored.any(2).sum(1) == 3).all()
+    queried = query(maine, np.arange(len(maine)))
+    assert (queried.scored.any(2).sum(1) == 3).all()
     for part in folds(maine):
         assert [len({*maine.station[side]}) for side in part] in ([8, 2, 2], [7, 2, 3])
         assert 45 <= len(part.test) <= 51

@@ -33,9 +33,9 @@ def test_a_model_of_ones_own_is_fitted(classifier, own_entry):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_probabilities_of_each_label_sum_to_one(classifier, frame, kind):
-    asked = of_kind(frame, kind)  # without labels
-    answer = classifier.predict_proba(asked)
-    assert type(answer) is type(asked)
+    queried = of_kind(frame, kind)  # without labels
+    answer = classifier.predict_proba(queried)
+    assert type(answer) is type(queried)
     table = to_pandas(answer)
     assert list(table.columns) == ["machine", "p_good", "p_worn"]
     assert table["machine"].tolist() == frame["machine"].unique().tolist()

@@ -19,9 +19,9 @@ def few(frame):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_sums_to_one_and_has_the_names_of_the_variables(forecaster, few, kind):
-    asked = of_kind(few, kind)
-    answer = forecaster.attention(asked)
-    assert type(answer) is type(asked)
+    queried = of_kind(few, kind)
+    answer = forecaster.attention(queried)
+    assert type(answer) is type(queried)
     table = to_pandas(answer)
     assert list(table.columns) == ["machine", "hour", "attends", "to", "weight"]
     assert len(table) == len(few) * 4

@@ -107,9 +107,9 @@ def test_fit_keeps_columns_and_a_summary(forecaster, frame):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_frames_of_the_kind_asked_with(forecaster, frame, kind):
-    asked = of_kind(frame, kind)
-    answer = forecaster.predict(asked, at=AT)
-    assert type(answer) is type(asked)
+    queried = of_kind(frame, kind)
+    answer = forecaster.predict(queried, at=AT)
+    assert type(answer) is type(queried)
     table = to_pandas(answer)
     assert list(table.columns) == ["machine", "hour", "variable", "mean", "q0.05", "q0.95"]
     assert len(table) == 24 * 3 * 2

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from acenode.estimators import Imputer, NotFittedError
 from acenode.estimators.base import straight_lines
-from acenode.series import Question, series, stack
+from acenode.series import Query, series, stack
 
 
 def test_clone_is_equal_and_not_fitted(imputer):
@@ -22,9 +22,9 @@ def test_clone_is_equal_and_not_fitted(imputer):
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_blanks_are_filled(imputer, frame, kind):
     noted = frame.assign(note=np.arange(len(frame)))
-    asked = of_kind(noted, kind)
-    filled = imputer.transform(asked)
-    assert type(filled) is type(asked)
+    queried = of_kind(noted, kind)
+    filled = imputer.transform(queried)
+    assert type(filled) is type(queried)
     table = to_pandas(filled)
     assert list(table.columns) == list(noted.columns)
     blank = frame[list(VALUES)].isna()
@@ -72,10 +72,10 @@ def test_score_is_minus_the_error_of_hidden_values(imputer, frame):
 def test_without_a_model_lines_are_drawn_between_known_values():
     """The last value stands for what comes after it, the mean for what was never seen."""
     known = stack([series([0.0, 2.0, 4.0], [[1.0, np.nan], [3.0, np.nan], [np.nan, np.nan]])])
-    asked = np.array([[1.0, 2.5, 4.0]])
+    queried = np.array([[1.0, 2.5, 4.0]])
     nothing = np.zeros((1, 3, 2), bool)
-    question = Question(known, asked, np.zeros((1, 3, 2)), nothing, nothing)
-    assert straight_lines(question).tolist() == [[[2.0, 0.0], [3.0, 0.0], [3.0, 0.0]]]
+    query = Query(known, queried, np.zeros((1, 3, 2)), nothing, nothing)
+    assert straight_lines(query).tolist() == [[[2.0, 0.0], [3.0, 0.0], [3.0, 0.0]]]
 
 
 def test_attention_of_hidden_dimensions_sums_to_one(imputer, frame):

@@ -101,8 +101,8 @@ def test_names_with_dollar_signs_or_none_are_drawn(forecaster, frame, tmp_path, 
     monkeypatch.setattr(forecaster, "columns_", forecaster.columns_._replace(values=tuple(odd[v] for v in VALUES)))
     page = write_report(forecaster, frame.rename(columns=odd), tmp_path)
     assert (page.parent / "series.png").exists()
-    ticks = drawn["attention_over_time"][2].axes[0].get_yticklabels()
-    assert [tick.get_text() for tick in ticks] == [r"price \$_{ in \$", ""]
+    time_grid = drawn["attention_over_time"][2].axes[0].get_yticklabels()
+    assert [tick.get_text() for tick in time_grid] == [r"price \$_{ in \$", ""]
 
 
 # --- the picture of one series, `plot` --------------------------------------------------------------------------

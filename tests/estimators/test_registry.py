@@ -42,15 +42,15 @@ def test_every_model_can_be_built_for_every_task(model, kind):
 def test_every_model_answers_with_the_right_shapes(model):
     estimator, panel = unfitted(Forecaster, model)
     kind = MODELS[model]
-    asked = np.asarray(panel.series.times)[:, :3]
+    queried = np.asarray(panel.series.times)[:, :3]
 
     @eqx.filter_jit
-    def answer(made, series, asked):
-        trace = made.model(series, asked, jax.random.key(0), attention=kind.attends is not None)
+    def answer(made, series, queried):
+        trace = made.model(series, queried, jax.random.key(0), attention=kind.attends is not None)
         head = made.model.emission if made.head is None else made.head
         return trace, jax.vmap(jax.vmap(head))(trace.states[0])
 
-    trace, (mean, log_variance) = answer(at_rest(eqx.nn.inference_mode(some_weights(estimator))), panel.series, asked)
+    trace, (mean, log_variance) = answer(at_rest(eqx.nn.inference_mode(some_weights(estimator))), panel.series, queried)
     assert mean.shape == log_variance.shape == (5, 3, 2)
     assert np.isfinite(mean).all() and np.isfinite(log_variance).all()
     assert trace.summary.shape == (1, 5, kind.summary(sizes(estimator.settings_, 2)))

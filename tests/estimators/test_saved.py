@@ -270,6 +270,6 @@ def test_an_exported_program_has_no_answer_beyond_its_steps(forecaster, frame, t
     times = np.repeat(np.asarray(series.times, np.float32), 8, axis=1)
     values = np.full((1, 8, 2), np.nan, np.float32)
     values[0, 0] = frame[["heat", "flow"]].to_numpy()[0]
-    for asked, known in (([[1.0, 2.0]], True), ([[1.0, 1e4]], False)):
-        mean, sd = program.call(times, values, np.ones(1, np.int32), np.asarray(asked, np.float32))
+    for queried, known in (([[1.0, 2.0]], True), ([[1.0, 1e4]], False)):
+        mean, sd = program.call(times, values, np.ones(1, np.int32), np.asarray(queried, np.float32))
         assert (np.isfinite(mean).all() and np.isfinite(sd).all()) if known else np.isnan(mean).all()

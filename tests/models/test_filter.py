@@ -101,7 +101,7 @@ QUERIES = np.asarray([[1.0, 0.25, 9.0, 1.0, 0.0, 0.75]] * 4)
 @pytest.mark.parametrize("including", [False, True])
 def test_an_answer_counts_the_rows_before_its_time(including):
     trace = answer(Filter(COUNT, including), batch_of(EXAMPLE), QUERIES)
-    expected = [[by_hand(*one, q, including) for q in asked] for one, asked in zip(EXAMPLE, QUERIES, strict=True)]
+    expected = [[by_hand(*one, q, including) for q in queried] for one, queried in zip(EXAMPLE, QUERIES, strict=True)]
     assert trace.states.shape == (1, 4, 6, 4)
     np.testing.assert_allclose(trace.states[0], expected)
     # written out once: at the time of the third row, one row of which a single value was observed is known before it
@@ -185,7 +185,7 @@ def test_the_slope_of_an_answer_is_exact_and_finite():
         return jnp.sum(model(batch, jnp.asarray(QUERIES), KEY).states[..., 3])
 
     found = slope(Filter(COUNT), jax.tree.map(jnp.asarray, batch_of(EXAMPLE))).cell.weight
-    totals = [[by_hand(*one, q, False)[3] for q in asked] for one, asked in zip(EXAMPLE, QUERIES, strict=True)]
+    totals = [[by_hand(*one, q, False)[3] for q in queried] for one, queried in zip(EXAMPLE, QUERIES, strict=True)]
     np.testing.assert_allclose(found, np.sum(totals))
 
 
@@ -204,11 +204,11 @@ def anything(draw):
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     many=st.lists(anything(), min_size=2, max_size=2),
-    asked=hnp.arrays(float, (2, 3), elements=moments),
+    queried=hnp.arrays(float, (2, 3), elements=moments),
     late=st.booleans(),
 )
-def test_any_series_and_any_queries_agree_with_the_loop(many, asked, late):
-    trace = answer(Filter(COUNT, late), batch_of(many, 4), asked)
-    expected = [[by_hand(*one, q, late) for q in row] for one, row in zip(many, asked, strict=True)]
+def test_any_series_and_any_queries_agree_with_the_loop(many, queried, late):
+    trace = answer(Filter(COUNT, late), batch_of(many, 4), queried)
+    expected = [[by_hand(*one, q, late) for q in row] for one, row in zip(many, queried, strict=True)]
     np.testing.assert_allclose(trace.states[0], expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(trace.summary[0], [everything(*one) for one in many], rtol=1e-5, atol=1e-5)

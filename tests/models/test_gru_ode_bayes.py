@@ -9,7 +9,7 @@ import pytest
 from acenode.models import gru_ode_bayes
 from acenode.models.gru_ode_bayes import GRUODEBayes
 from acenode.ode import AugmentedODE, CoEvolvingODE, Correlation, GRUField, GRULinear, NeuralODE, Pairwise, sentence
-from acenode.series import Question, Series, series, stack
+from acenode.series import Query, Series, series, stack
 from acenode.tasks import Forecast, Headed
 from acenode.tasks.forecast import predictions
 from acenode.train import Member, Recipe, fit, parameter_count
@@ -25,11 +25,11 @@ def model(ode=None, extra=0, **options) -> GRUODEBayes:
     )
 
 
-def attentive(own_leak=False, scale=1.0, **options) -> CoEvolvingODE:
+def attentive(self_decay=False, temperature=1.0, **options) -> CoEvolvingODE:
     one, two = jax.random.split(ONE)
-    f, g = GRUField(SIZE, own_leak, key=one), GRULinear(SIZE, key=two)
+    f, g = GRUField(SIZE, self_decay, key=one), GRULinear(SIZE, key=two)
     known = Correlation(SIZE, reference=jnp.eye(SIZE))
-    return CoEvolvingODE(f, g, Pairwise(scale), known, **options)
+    return CoEvolvingODE(f, g, Pairwise(temperature), known, **options)
 
 
 def data(seed: int = 0) -> Series:
@@ -137,7 +137,7 @@ ODES = {
     "plain": lambda: (NeuralODE(GRUField(SIZE, key=ONE)), 0),
     "augmented": lambda: (AugmentedODE(GRUField(SIZE + 2, key=ONE), 2), 2),
     "attentive": lambda: (attentive(), 0),
-    "own leak, sharp": lambda: (attentive(own_leak=True, scale=10.0), 0),
+    "self-decay, temperature 0.1": lambda: (attentive(self_decay=True, temperature=0.1), 0),
     "renewed": lambda: (attentive(renew=True), 0),
 }
 
@@ -263,17 +263,17 @@ def test_a_jump_renews_the_attention_or_keeps_it():
 def test_one_observation_at_a_time_equals_the_whole_history(name):
     ode, extra = ODES[name]()
     m, s = eqx.nn.inference_mode(model(ode, extra)), data()
-    asked = np.float32(4.0)
-    whole = ask(m, s, np.full((3, 1), asked))
+    queried = np.float32(4.0)
+    whole = ask(m, s, np.full((3, 1), queried))
     mean, log_variance = jax.vmap(m.emission)(whole.states[0, :, 0])
     for k in range(3):
-        memory = m.remember()
+        memory = m.fit_reference_statistics()
         for t, x, o in list(zip(s.times[k], s.values[k], s.observed[k], strict=True))[: int(s.length[k])]:
             if o.any():
                 memory = m.observe(
                     m.advance(memory, jnp.asarray([t], float)), jnp.asarray(x[None]), jnp.asarray(o[None])
                 )
-        answer = m.emit(m.advance(memory, jnp.asarray([asked], float)))
+        answer = m.emit(m.advance(memory, jnp.asarray([queried], float)))
         np.testing.assert_allclose(answer[0][0], mean[k], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(answer[1][0], log_variance[k], rtol=1e-5, atol=1e-6)
 
@@ -303,7 +303,7 @@ def test_it_learns_sines(name):
         both[random.random(both.shape) < 0.3] = np.nan
         many.append(series(times, both))
     whole = stack(many)
-    question = Question(whole, whole.times, whole.values, whole.observed, whole.observed)
+    query = Query(whole, whole.times, whole.values, whole.observed, whole.observed)
     from acenode.datasets.split import random_split
 
     def build(key):
@@ -314,6 +314,6 @@ def test_it_learns_sines(name):
         return Headed(gru_ode_bayes(2, ode, 8, step=STEP, count=30, dropout=0.0, key=two), None)
 
     recipe = Recipe(epochs=40, batch_size=12, algorithm="joint", eval_batch=48)
-    done = fit(build, Forecast(), question, random_split(48, (0.75, 0.25, 0.0), 0), recipe, [Member(0, 0, 2e-2)])
+    done = fit(build, Forecast(), query, random_split(48, (0.75, 0.25, 0.0), 0), recipe, [Member(0, 0, 2e-2)])
     variance = np.var(whole.values[whole.observed])
     assert done.history["validation_mse"][:, 0].min() < 0.5 * variance

@@ -30,7 +30,7 @@ def pictures(name: str, count: int = 3, size: int | None = None, seed: int = 0) 
     return jnp.asarray(np.random.default_rng(seed).random((count, size, size, SETTINGS[name].channels)))
 
 
-def asked(model, images):
+def queried(model, images):
     """The shape of what a model answers."""
     return eqx.filter_eval_shape(lambda model, images: model(images), model, images)
 
@@ -110,7 +110,7 @@ def test_map_sizes(name, cut, side):
     ],
 )
 def test_output_shapes(name, model, cut, width):
-    verdict = asked(shapes(name, model), pictures(name, 5, cut))
+    verdict = queried(shapes(name, model), pictures(name, 5, cut))
     assert verdict.logits.shape == (5, 10) and verdict.features.shape == (5, width)
     assert verdict.stats.status.shape == (5,)
 
@@ -146,8 +146,8 @@ def norm(x: np.ndarray) -> np.ndarray:
 
 def head(model: ImageClassifier, h) -> np.ndarray:
     """GN, ReLU, average over the map, linear."""
-    pooled = np.maximum(norm(np.asarray(h)), 0).mean(axis=(1, 2))
-    return pooled @ np.asarray(model.linear.weight).T + np.asarray(model.linear.bias)
+    ensemble_task = np.maximum(norm(np.asarray(h)), 0).mean(axis=(1, 2))
+    return ensemble_task @ np.asarray(model.linear.weight).T + np.asarray(model.linear.bias)
 
 
 def conv(layer, x: np.ndarray) -> np.ndarray:
@@ -207,7 +207,7 @@ def test_rknet_takes_one_step_of_the_three_eighths_rule():
     shown = pictures("mnist", 2)
     verdict = judge(model, shown)
     np.testing.assert_array_equal(verdict.stats.steps, 1)
-    np.testing.assert_array_equal(verdict.stats.pullbacks, 4)
+    np.testing.assert_array_equal(verdict.stats.vjp_evaluations, 4)
     np.testing.assert_array_equal(verdict.stats.evaluations - 1, 4)  # and the slope where it ends
 
     @eqx.filter_jit

@@ -11,7 +11,7 @@ from acenode.models.last_value import last_rows
 from acenode.models.trace import Trace
 from acenode.ode import Constant, MLPField, NeuralODE, Solver, Stats
 from acenode.series import series, stack
-from acenode.tasks import LeaningDecoder
+from acenode.tasks import ResidualDecoder
 
 NAN = np.nan
 RECORDS = stack(
@@ -82,7 +82,7 @@ def test_an_answer_leans_on_nothing_that_comes_later(key):
 
 
 def test_a_decoder_leans_on_the_last_value_less_and_less(key):
-    decoder = LeaningDecoder(4, 3, key=key)
+    decoder = ResidualDecoder(4, 3, key=key)
     own, last = np.array([0.1, -0.2, 0.3, 0.0]), np.array([2.0, 6.0, -1.0])
     both = np.asarray(decoder.net.weight) @ own + np.asarray(decoder.net.bias)
     guess, logit = both[:3], both[3:]

@@ -196,8 +196,8 @@ def test_no_value_after_the_known_part_has_any_influence(co):
     assert later.any() and not later.all()
 
     def predicted(values):
-        question = forecast(eqx.tree_at(lambda s: s.values, whole, values), 1.0)
-        return answer(resting, question.known, jnp.asarray(question.times[:, -3:], float)).states
+        query = forecast(eqx.tree_at(lambda s: s.values, whole, values), 1.0)
+        return answer(resting, query.context, jnp.asarray(query.times[:, -3:], float)).states
 
     base = predicted(whole.values)
     np.testing.assert_array_equal(predicted(np.where(later, 1e3, whole.values)), base)
@@ -239,11 +239,11 @@ def anything(draw):
     return raw
 
 
-asked = st.lists(st.lists(moments, min_size=3, max_size=3).map(sorted), min_size=3, max_size=3)
+queried = st.lists(st.lists(moments, min_size=3, max_size=3).map(sorted), min_size=3, max_size=3)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(raw=anything(), times=asked)
+@given(raw=anything(), times=queried)
 def test_any_mask_any_times_and_any_length_have_a_finite_answer_of_their_own(co, raw, times):
     resting = eqx.nn.inference_mode(co)
     batch, times = stack([series(*one) for one in raw], ROWS), jnp.asarray(times, float)

@@ -197,8 +197,8 @@ def test_every_row_learns(name, monkeypatch):
     # by the gradient of the loss or not at all.
     recipe = Recipe(epochs=30, batch_size=8, algorithm="joint", average=0.9)
     done = fit(lambda key: begin, Reconstruct(noise=0.1), data, split, recipe, [Member(learning_rate=0.01)])
-    asked = np.asarray(data.values)[split.validation]
-    assert done.best_score[0] < 0.6 * asked.var(axis=1).mean(), done.history["validation_mse"]
+    queried = np.asarray(data.values)[split.validation]
+    assert done.best_score[0] < 0.6 * queried.var(axis=1).mean(), done.history["validation_mse"]
     first, last = begin.model.ode, done.model().model.ode
     assert distance(first.f, last.f) > 0.05
     if name in ("ACE-Latent-ODE (ODE Enc.)", "FC-ACE-Latent-ODE"):

@@ -26,10 +26,10 @@ def field(made, m):
 def test_an_answer_is_the_last_mean_moved_on(including):
     made, (times, values, observed) = model(including), rows()[0]
     values = np.where(observed, values, 0)
-    asked = np.asarray([times[3], times[3] + 0.25, times[-1] + 0.5])
-    states = answer(made, batch_of([(times, values, observed)]), asked[None].astype(np.float32)).states[0, 0]
+    queried = np.asarray([times[3], times[3] + 0.25, times[-1] + 0.5])
+    states = answer(made, batch_of([(times, values, observed)]), queried[None].astype(np.float32)).states[0, 0]
     counts = [4 if including else 3, 4, 5]
-    for state, at, count in zip(states, asked, counts, strict=True):
+    for state, at, count in zip(states, queried, counts, strict=True):
         # Up to here the record is cut as the whole record is, so the whole must be walked.
         mean = walked(made, times, values, observed)[count - 1]
         for _ in range(10):
@@ -57,9 +57,9 @@ def test_an_answer_knows_nothing_of_its_future():
     made, (times, values, observed) = model(), rows()[0]
     changed = values.copy()
     changed[3:] += 5
-    asked = np.asarray([[times[3], times[1]]], np.float32)
-    first = answer(made, batch_of([(times, values, observed)]), asked).states
-    second = answer(made, batch_of([(times, changed, observed)]), asked).states
+    queried = np.asarray([[times[3], times[1]]], np.float32)
+    first = answer(made, batch_of([(times, values, observed)]), queried).states
+    second = answer(made, batch_of([(times, changed, observed)]), queried).states
     np.testing.assert_array_equal(first, second)
 
 

@@ -47,38 +47,38 @@ def batch():
 @pytest.fixture(scope="module")
 def case():
     key = jax.random.key(0)
-    headed, question = build(key), batch()
-    trace = eqx.filter_jit(headed.model)(question.known, question.times, key)
-    return headed, question, trace
+    headed, query = build(key), batch()
+    trace = eqx.filter_jit(headed.model)(query.context, query.times, key)
+    return headed, query, trace
 
 
 def test_the_state_holds_the_intensity_and_its_integral(case):
-    headed, question, trace = case
+    headed, query, trace = case
     states = trace.states[0, 0]
     field = headed.model.latent.ode.f
-    path = eqx.filter_jit(headed.model.latent.ode)(trace.h0[:1], jnp.linspace(0, question.times[0, -1], 201))
+    path = eqx.filter_jit(headed.model.latent.ode)(trace.h0[:1], jnp.linspace(0, query.times[0, -1], 201))
     z = path.h[0, :, : -field.variables]
     rates = np.exp(jax.vmap(field.log_rate)(z))
     log_rate, integral = headed.head.events(states[-1])
     np.testing.assert_allclose(np.exp(log_rate), rates[-1], rtol=1e-4)
     for v in range(VARIABLES):
-        expected = quad(lambda t, v=v: np.interp(t, np.asarray(path.times[0]), rates[:, v]), 0, question.times[0, -1])
+        expected = quad(lambda t, v=v: np.interp(t, np.asarray(path.times[0]), rates[:, v]), 0, query.times[0, -1])
         np.testing.assert_allclose(integral[v], expected[0], rtol=1e-3)
 
 
 def test_the_bound_has_the_likelihood_of_the_observation_times(case):
-    headed, question, trace = case
+    headed, query, trace = case
     epoch = jnp.asarray(0)
     bound = eqx.filter_jit(negative_elbo)
-    both = bound(headed.head, question, trace, epoch, 0.5, 10, event_weight=1.0)
-    values = bound(headed.head, question, trace, epoch, 0.5, 10, event_weight=0.0)
+    both = bound(headed.head, query, trace, epoch, 0.5, 10, event_weight=1.0)
+    values = bound(headed.head, query, trace, epoch, 0.5, 10, event_weight=0.0)
     told = np.zeros((2, 2))
     for k in range(2):
         for b in range(2):
             terms = []
             logs, integrals = (np.asarray(x) for x in jax.vmap(headed.head.events)(trace.states[k, b]))
             for v in range(VARIABLES):
-                seen = np.asarray(question.observed)[b, 1:, v]
+                seen = np.asarray(query.observed)[b, 1:, v]
                 terms.append(float(logs[1:][seen, v].sum() - (integrals[-1, v] - integrals[0, v])))
             told[k, b] = np.mean(terms)
     np.testing.assert_allclose(values - both, told.mean(), rtol=1e-5)
@@ -91,12 +91,12 @@ def test_it_finds_how_often_a_variable_is_observed():
     for _ in range(48):
         seen = np.stack([np.ones(8, bool), random.random(8) < 0.25], axis=1)
         many.append(series(np.sort(random.random(8)), np.zeros((8, 2)), seen))
-    question = reconstruct(stack(many))
+    query = reconstruct(stack(many))
     split = Split(np.arange(32), np.arange(32, 48), np.arange(0))
     task = Reconstruct(noise=1.0)
-    done = fit(build, task, question, split, Recipe(epochs=40, batch_size=16), [Member(learning_rate=0.02)])
+    done = fit(build, task, query, split, Recipe(epochs=40, batch_size=16), [Member(learning_rate=0.02)])
     model = done.model()
-    trace = eqx.filter_jit(model.model)(question.known[:16], jnp.ones((16, 1)), jax.random.key(0))
+    trace = eqx.filter_jit(model.model)(query.context[:16], jnp.ones((16, 1)), jax.random.key(0))
     _, integral = model.head.events(trace.states.mean((0, 1, 2)))
     assert 6 < integral[0] < 10 and 1 < integral[1] < 3
 

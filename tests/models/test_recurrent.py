@@ -81,9 +81,9 @@ def test_answers_equal_the_equations(cell):
 
 def test_the_step_of_an_answer_is_not_kept():
     one = batch_of(rows()[:1])
-    asked = answer(model(GRUD), one, np.asarray([[0.5, 1.0, 1.5, 2.0]])).states
+    queried = answer(model(GRUD), one, np.asarray([[0.5, 1.0, 1.5, 2.0]])).states
     alone = answer(model(GRUD), one, np.asarray([[2.0]])).states
-    np.testing.assert_allclose(alone[0, 0, 0], asked[0, 0, 3], rtol=1e-12)
+    np.testing.assert_allclose(alone[0, 0, 0], queried[0, 0, 3], rtol=1e-12)
 
 
 @pytest.mark.parametrize("cell", [RNNImpute, GRUD], ids=lambda c: c.__name__)

@@ -11,7 +11,7 @@ from acenode.ode import NeuralODE
 VARIABLES, CHANNELS, STEP = 2, 3, 0.25
 ODES = {
     "between variables": lambda key: attention_between_variables(VARIABLES, CHANNELS, key=key),
-    "variables apart": lambda key: NeuralODE(RowGRUField(VARIABLES, CHANNELS, key=key)),
+    "channel-independent": lambda key: NeuralODE(RowGRUField(VARIABLES, CHANNELS, key=key)),
 }
 
 

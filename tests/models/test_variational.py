@@ -89,8 +89,8 @@ def test_where_no_time_passes_the_latent_state_stays():
     state = model.cell.update(
         model.cell.start(), jnp.asarray(one[1][0], float) * one[2][0], jnp.asarray(one[2][0]), KEY
     )
-    asked = answer(model, batch_of([one]), one[0][None]).states[0, 0, 0]
-    np.testing.assert_allclose(asked[:LATENT], state.latent, rtol=1e-6)
+    queried = answer(model, batch_of([one]), one[0][None]).states[0, 0, 0]
+    np.testing.assert_allclose(queried[:LATENT], state.latent, rtol=1e-6)
 
 
 @pytest.mark.parametrize("inference", [True, False])

@@ -12,9 +12,9 @@ TIMES = jnp.array([[0.0, 0.3, 0.45, 1.0], [0.0, 0.2, 0.8, 0.8]])
 H0 = jnp.array([[0.5, -1.0], [1.5, 0.25]])
 
 
-def loss_and_steps(asked, times):
+def loss_and_steps(queried, times):
     """Weights on h and on a, at all times and different everywhere."""
-    ode, h0 = asked
+    ode, h0 = queried
     path = ode(h0, times)
     value = jnp.sum(noise(*path.h.shape) * jnp.sin(path.h)) + jnp.sum(noise(*path.a.shape, seed=1) * jnp.cos(path.a))
     return value, path.stats.steps
@@ -28,14 +28,14 @@ def flat(tree) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def gradient(asked, times=TIMES) -> np.ndarray:
-    return flat(compiled(asked, times)[1])
+def gradient(queried, times=TIMES) -> np.ndarray:
+    return flat(compiled(queried, times)[1])
 
 
-def assert_matches_differences(asked, step: float, tolerance: float, times=TIMES):
+def assert_matches_differences(queried, step: float, tolerance: float, times=TIMES):
     """The slope along two random directions of f's, g's and q's parameters and of h(0), each on its own."""
-    moving, still = eqx.partition(asked, eqx.is_inexact_array)
-    found = gradient(asked, times)
+    moving, still = eqx.partition(queried, eqx.is_inexact_array)
+    found = gradient(queried, times)
     nowhere = jax.tree.map(np.zeros_like, moving)
     groups = {"f": lambda a: a[0].f, "g": lambda a: a[0].g, "q": lambda a: a[0].initial, "h0": lambda a: a[1]}
     for name, where in groups.items():

@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.ode import CoEvolvingODE, Correlation, Dense, FedGRUField, GRUField, GRULinear, NeuralODE, Pairwise
+from acenode.ode import CoEvolvingODE, ConditionedGRUField, Correlation, Dense, GRUField, GRULinear, NeuralODE, Pairwise
 from acenode.ode.accumulated import AccumulatedODE, started
 from acenode.train.groups import hold_attention
 
 SIZE, BATCH, STEPS = 4, 3, 6
 KEYS = jax.random.split(jax.random.key(1), 4)
 H0 = jnp.tanh(jax.random.normal(KEYS[3], (BATCH, SIZE)))
-F = {"own leak": GRUField(SIZE, True, key=KEYS[0]), "fed": FedGRUField(SIZE, key=KEYS[0])}
+F = {"self-decay": GRUField(SIZE, True, key=KEYS[0]), "conditioned": ConditionedGRUField(SIZE, key=KEYS[0])}
 
 
-def ode(f: str = "own leak", **options) -> CoEvolvingODE:
+def ode(f: str = "self-decay", **options) -> CoEvolvingODE:
     g = jax.tree.map(lambda x: 3 * x, GRULinear(SIZE, key=KEYS[1]))  # so that the attention moves
     return CoEvolvingODE(F[f], g, Pairwise(2.0), Dense(SIZE, key=KEYS[2]), **options)
 
@@ -62,9 +62,9 @@ def test_what_cannot_be_kept_in_few_numbers_is_left_alone():
     q = Dense(SIZE, key=KEYS[2])
     biased = eqx.tree_at(lambda g: g.linear, GRULinear(SIZE, key=KEYS[1]), eqx.nn.Linear(SIZE, SIZE**2, key=KEYS[1]))
     for g in (Doubled(SIZE, key=KEYS[1]), biased):
-        other = CoEvolvingODE(F["own leak"], g, Pairwise(), q)
+        other = CoEvolvingODE(F["self-decay"], g, Pairwise(), q)
         assert started(other, H0)[0] is other
-    for other in (ode(renew=True), NeuralODE(F["own leak"])):
+    for other in (ode(renew=True), NeuralODE(F["self-decay"])):
         assert started(other, H0)[0] is other
-    frozen = CoEvolvingODE(F["own leak"], None, Pairwise(), Correlation(SIZE), evolution="frozen")
+    frozen = CoEvolvingODE(F["self-decay"], None, Pairwise(), Correlation(SIZE), evolution="frozen")
     assert started(frozen, H0)[0] is frozen

@@ -52,9 +52,9 @@ def test_pairwise_antisymmetric_pair():
     np.testing.assert_allclose(path.a[:, :, 0, 1], 0.0, atol=1e-12)
 
 
-def test_scale_sharpens_the_pair():
+def test_low_temperature_concentrates_the_pair():
     # The same pair with a constant attention: dh/dt = -tanh(scale * d / 2) h.
-    ode = CoEvolvingODE(decay, lambda t, h: jnp.zeros((2, 2)), Pairwise(scale=3.0), Identity(0.4), small)
+    ode = CoEvolvingODE(decay, lambda t, h: jnp.zeros((2, 2)), Pairwise(temperature=1 / 3), Identity(0.4), small)
     path = solve(ode, jnp.array([[1.0, -1.0]]), jnp.array([0.0, 1.0]))
     np.testing.assert_allclose(path.h[0, 1], np.exp(-np.tanh(0.6)) * np.array([1.0, -1.0]), **exact)
 

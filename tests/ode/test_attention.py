@@ -34,8 +34,8 @@ def test_rows_of_the_weights_add_up_to_one():
 
 def test_scale_multiplies_the_logits():
     a = noise(3, 3)
-    np.testing.assert_allclose(Pairwise(scale=2.5).weights(a), Pairwise().weights(2.5 * a), rtol=1e-12)
-    np.testing.assert_allclose(Pairwise(scale=0.0)(jnp.array([1.0, 2.0, 6.0]), a), 3.0, rtol=1e-12)
+    np.testing.assert_allclose(Pairwise(temperature=0.4).weights(a), Pairwise().weights(2.5 * a), rtol=1e-12)
+    np.testing.assert_allclose(Pairwise(temperature=1e12)(jnp.array([1.0, 2.0, 6.0]), a), 3.0, rtol=1e-12)
 
 
 def test_elementwise():

@@ -16,7 +16,7 @@ H0 = noise(BATCH, SIZE)
 TIMES = jnp.asarray(np.linspace(0.0, 1.0, 9))  # every step
 euler = Solver("euler", step=STEP, max_steps=32)
 
-remember = eqx.filter_jit(lambda ode, h0, times: ode.remember(h0, times))
+fit_reference_statistics = eqx.filter_jit(lambda ode, h0, times: ode.fit_reference_statistics(h0, times))
 
 
 def wave(field, t, h):
@@ -61,12 +61,12 @@ def test_shared_starts_from_the_mean_of_what_each_sample_has(key):
     path = solve(ode, H0, TIMES)
     np.testing.assert_allclose(path.a, np.broadcast_to(path.a[:1], path.a.shape), rtol=1e-9)
     np.testing.assert_allclose(path.a[0, 0], ode.initial(H0).mean(axis=0), rtol=1e-9)
-    again = solve(eqx.nn.inference_mode(remember(ode, H0, TIMES)), H0, TIMES)
+    again = solve(eqx.nn.inference_mode(fit_reference_statistics(ode, H0, TIMES)), H0, TIMES)
     np.testing.assert_allclose(again.h, path.h, atol=0.02)  # of every sample: the knots lie between the steps
 
 
 def test_another_solver_in_the_place_of_the_one_it_was_made_with():
-    ode = eqx.nn.inference_mode(remember(batch_ode("shared", euler), H0, TIMES))
+    ode = eqx.nn.inference_mode(fit_reference_statistics(batch_ode("shared", euler), H0, TIMES))
     finer = replace(ode, solver=Solver("rk4", step=STEP / 4))
     path, again = solve(ode, H0, TIMES), solve(finer, H0, TIMES)
     np.testing.assert_array_equal(again.a, path.a)  # what was remembered is still there
@@ -77,7 +77,7 @@ def test_another_solver_in_the_place_of_the_one_it_was_made_with():
 @pytest.mark.parametrize("evolution", ["fixed", "shared"])
 def test_evaluation_follows_what_training_data_did(evolution):
     # Four steps from knot to knot, and questions between the knots, where straight lines are off by a'' / 8 / 32^2.
-    ode = remember(batch_ode(evolution, Solver("euler", step=1 / 128)), H0, TIMES)
+    ode = fit_reference_statistics(batch_ode(evolution, Solver("euler", step=1 / 128)), H0, TIMES)
     times = jnp.asarray(np.linspace(0.0, 0.99, 9))
     path, again = solve(ode, H0, times), solve(eqx.nn.inference_mode(ode), H0, times)
     np.testing.assert_allclose(again.a, path.a, atol=2e-3)
@@ -86,7 +86,7 @@ def test_evaluation_follows_what_training_data_did(evolution):
 
 
 def test_evaluation_beyond_the_remembered_times_keeps_the_last_attention():
-    ode = eqx.nn.inference_mode(remember(batch_ode("shared", euler), H0, TIMES))
+    ode = eqx.nn.inference_mode(fit_reference_statistics(batch_ode("shared", euler), H0, TIMES))
     a = np.asarray(solve(ode, H0, jnp.array([-1.0, 0.0, 1.0, 5.0])).a)
     np.testing.assert_array_equal(a[:, 0], a[:, 1])
     np.testing.assert_array_equal(a[:, 2], a[:, 3])
@@ -94,7 +94,7 @@ def test_evaluation_beyond_the_remembered_times_keeps_the_last_attention():
 
 
 def test_remembering_one_moment_is_enough_for_that_moment():
-    ode = eqx.nn.inference_mode(remember(batch_ode("fixed", euler), H0, jnp.array([0.5])))
+    ode = eqx.nn.inference_mode(fit_reference_statistics(batch_ode("fixed", euler), H0, jnp.array([0.5])))
     path = solve(ode, H0, TIMES)
     np.testing.assert_allclose(path.a, np.broadcast_to(np.corrcoef(np.asarray(H0).T), path.a.shape), rtol=1e-9)
     assert np.isfinite(path.h).all()
@@ -102,29 +102,31 @@ def test_remembering_one_moment_is_enough_for_that_moment():
 
 @pytest.mark.parametrize("evolution", ["fixed", "shared"])
 def test_inference_needs_something_remembered(evolution):
-    with pytest.raises(ValueError, match=r"inference mode follows an attention remembered.*call ode\.remember\(h0"):
+    with pytest.raises(
+        ValueError, match=r"inference mode follows an attention remembered.*call ode\.fit_reference_statistics\(h0"
+    ):
         eqx.nn.inference_mode(batch_ode(evolution, euler))(H0, TIMES)
 
 
 def test_remembering_changes_no_training():
     ode = batch_ode("shared", euler)
-    one, two = solve(ode, H0, TIMES), solve(remember(ode, 3 * H0, TIMES), H0, TIMES)
+    one, two = solve(ode, H0, TIMES), solve(fit_reference_statistics(ode, 3 * H0, TIMES), H0, TIMES)
     np.testing.assert_array_equal(one.h, two.h)
 
 
 def test_what_is_remembered_is_not_trained():
-    ode = eqx.nn.inference_mode(remember(batch_ode("shared", euler), H0, TIMES))
+    ode = eqx.nn.inference_mode(fit_reference_statistics(batch_ode("shared", euler), H0, TIMES))
     grads = eqx.filter_jit(eqx.filter_grad(lambda ode: jnp.sum(ode(H0, TIMES).h ** 2)))(ode)
-    for leaf in jax.tree.leaves((grads.remembered, grads.initial)):
+    for leaf in jax.tree.leaves((grads.reference, grads.initial)):
         np.testing.assert_array_equal(leaf, 0.0)
     assert np.abs(grads.f.weight).max() > 0
 
 
 def test_remembering_without_a_statistic_is_nothing():
     ode = coevolving(Pairwise(), SIZE, Solver())
-    assert ode.remember(H0, TIMES) is ode
+    assert ode.fit_reference_statistics(H0, TIMES) is ode
     frozen = CoEvolvingODE(Wave(SIZE, (SIZE,)), None, Pairwise(), Identity(), evolution="frozen")
-    assert frozen.remember(H0, TIMES) is frozen
+    assert frozen.fit_reference_statistics(H0, TIMES) is frozen
 
 
 def test_gradient_of_a_shared_attention_through_samples_that_ended_earlier():

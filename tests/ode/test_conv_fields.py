@@ -80,8 +80,8 @@ def two_fields(f: int, g: int) -> tuple[ConvField, ConvField]:
 def answers_and_gradient(fields, h, beside: bool):
     """What f and g answer, and the gradient of a weighted sum in the parameters of both and in h."""
 
-    def value(asked):
-        (f, g), h = asked
+    def value(queried):
+        (f, g), h = queried
         answers = f.beside(g)(now, h) if beside else (f(now, h), g(now, h))
         return sum(jnp.sum(noise(*a.shape, seed=k) * a) for k, a in enumerate(answers)), answers
 
@@ -115,16 +115,16 @@ def on(backend: str, monkeypatch):
 
 # Adaptive steps would be chosen by the last digit of an error now and then; fixed ones are the same either way.
 def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together(monkeypatch):
-    def value(asked):
-        ode, h0 = asked
+    def value(queried):
+        ode, h0 = queried
         path = ode(h0, TIMES)
         return jnp.sum(noise(*path.h.shape) * path.h) + jnp.sum(noise(*path.a.shape, seed=1) * path.a), path
 
-    asked, answers, kinds = (attentive(Solver("euler", step=0.5, max_steps=2, checkpoints=2)), H0), [], []
+    queried, answers, kinds = (attentive(Solver("euler", step=0.5, max_steps=2, checkpoints=2)), H0), [], []
     for backend in ("cpu", "gpu"):
         on(backend, monkeypatch)
-        kinds.append(type(asked[0]._right_hand_side()))
-        answers.append(eqx.filter_jit(eqx.filter_grad(value, has_aux=True))(asked))
+        kinds.append(type(queried[0]._right_hand_side()))
+        answers.append(eqx.filter_jit(eqx.filter_grad(value, has_aux=True))(queried))
     assert kinds == [_Coupled, _CoupledAsOne]
     for one, other in zip(*map(jax.tree.leaves, answers), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)

@@ -32,7 +32,7 @@ class Trouble(eqx.Module):
         return jnp.stack([well + blows_up + ends + broken, jnp.zeros_like(x)])
 
 
-MIXED = jnp.array([[1.0, WELL], [5.0, BLOWS_UP], [1.0, ENDS], [0.0, BROKEN]])
+UNIFORM = jnp.array([[1.0, WELL], [5.0, BLOWS_UP], [1.0, ENDS], [0.0, BROKEN]])
 HEALTHY = jnp.array([[1.0, WELL], [-0.5, WELL], [3.0, WELL], [2.0, WELL]])
 CASES = {
     "dopri5": (Solver(max_steps=256), [OK, STEP_TOO_SMALL, STEP_TOO_SMALL, NOT_FINITE]),
@@ -44,9 +44,9 @@ CASES = {
 
 @eqx.filter_jit
 @eqx.filter_value_and_grad(has_aux=True)
-def value_and_gradient(asked, solver, early: Array):
+def value_and_gradient(queried, solver, early: Array):
     """A loss on the samples that are well, or, where `early`, on what sample 1 reached before it failed."""
-    field, h0 = asked
+    field, h0 = queried
     path = NeuralODE(field, solver)(h0, TIMES)
     return jnp.where(early, path.h[1, 1, 0], jnp.sum(path.finite[..., 0] ** 2)), path
 
@@ -55,7 +55,7 @@ def value_and_gradient(asked, solver, early: Array):
 def test_failed_samples_fail_alone(case):
     solver, status = CASES[case]
     field = Trouble(jnp.asarray(1.0))
-    (value, path), (grad_field, grad_h0) = value_and_gradient((field, MIXED), solver, late)
+    (value, path), (grad_field, grad_h0) = value_and_gradient((field, UNIFORM), solver, late)
     np.testing.assert_array_equal(path.stats.status, status)
     np.testing.assert_array_equal(path.stats.failed, [False, True, True, True])
     # NaN exactly where a sample did not come: 5 / (1 - 5 t) ends at 0.2, the next at 0.5, the last never starts.
@@ -65,7 +65,7 @@ def test_failed_samples_fail_alone(case):
         reached[1, 2] = True
     np.testing.assert_array_equal(np.isfinite(h[..., 0]), reached)
     np.testing.assert_array_equal(np.isnan(h[..., 0]), ~reached)
-    np.testing.assert_array_equal(h[:, 0], MIXED)
+    np.testing.assert_array_equal(h[:, 0], UNIFORM)
     np.testing.assert_allclose(h[2, :3, 0], [1.0, 1.1, 1.4], rtol=1e-3)
     np.testing.assert_allclose(h[0, :, 0], np.exp(-np.asarray(TIMES)), rtol=0.03 if case == "euler" else 1e-3)
 
@@ -90,7 +90,7 @@ def test_failed_samples_fail_alone(case):
 def test_all_samples_fail():
     solver, _ = CASES["rk4"]
     (value, path), (grad_field, grad_h0) = value_and_gradient(
-        (Trouble(jnp.asarray(1.0)), MIXED[jnp.array([3, 3, 1, 1])]), solver, late
+        (Trouble(jnp.asarray(1.0)), UNIFORM[jnp.array([3, 3, 1, 1])]), solver, late
     )
     assert np.asarray(path.stats.failed).all() and value == 0
     assert grad_field.p == 0 and not np.asarray(grad_h0).any()
@@ -99,15 +99,15 @@ def test_all_samples_fail():
 def test_what_a_failed_sample_did_reach_has_its_gradient():
     # x(0.1) = x0 / (1 - 0.1 p x0), whatever happens later: d/dp = 0.1 x^2, d/dx0 = (x / x0)^2.
     solver, _ = CASES["few steps"]
-    (x, path), (field, h0) = value_and_gradient((Trouble(jnp.asarray(1.0)), MIXED), solver, jnp.asarray(True))
+    (x, path), (field, h0) = value_and_gradient((Trouble(jnp.asarray(1.0)), UNIFORM), solver, jnp.asarray(True))
     assert float(x) == pytest.approx(10.0, rel=1e-3) and int(path.stats.rejected[1]) > 0
     np.testing.assert_allclose(field.p, 0.1 * 10.0**2, rtol=0.01)
     np.testing.assert_allclose(h0[:, 0], [0.0, 4.0, 0.0, 0.0], rtol=0.01)
 
 
 def test_the_other_gradient_forms_say_so_too():
-    ode = NeuralODE(Trouble(jnp.asarray(1.0)), Solver(gradient="direct", max_steps=64))
-    path, among = solve(ode, MIXED, TIMES), solve(ode, HEALTHY, TIMES)
+    ode = NeuralODE(Trouble(jnp.asarray(1.0)), Solver(adjoint="direct", max_steps=64))
+    path, among = solve(ode, UNIFORM, TIMES), solve(ode, HEALTHY, TIMES)
     np.testing.assert_array_equal(path.stats.failed, [False, True, True, True])
     np.testing.assert_array_equal(path.stats.evaluations, -1)  # diffrax does not count them
     assert np.isnan(path.h[1, 2:, 0]).all() and np.isfinite(path.h[1, :2, 0]).all()

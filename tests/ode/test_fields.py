@@ -9,8 +9,8 @@ from problems import count, noise, solve
 
 from acenode.ode import (
     CoEvolvingODE,
-    FedGRUField,
-    FedMLPField,
+    ConditionedGRUField,
+    ConditionedMLPField,
     GRUField,
     MLPField,
     NeuralODE,
@@ -114,7 +114,7 @@ def test_gru_keeps_a_state_within_one(key):
 
 
 def test_gru_with_a_leak_of_its_own(key):
-    shared, own = GRUField(3, key=key), GRUField(3, own_leak=True, key=key)
+    shared, own = GRUField(3, key=key), GRUField(3, self_decay=True, key=key)
     h, attended = noise(3), 2 * noise(3) + 1
     z = jax.nn.sigmoid(own.update(attended))
     difference = call(own, now, attended, h) - call(shared, now, attended)
@@ -123,21 +123,21 @@ def test_gru_with_a_leak_of_its_own(key):
 
 
 def test_a_gru_fed_with_the_attended_state(key):
-    field = FedGRUField(3, start=0.7, key=key)
+    field = ConditionedGRUField(3, start=0.7, key=key)
     h, attended = (np.asarray(x) for x in (noise(3), 2 * noise(3) + 1))
     w_r, w_z, w_u = (np.asarray(layer.weight) for layer in (field.cell.reset, field.cell.update, field.cell.candidate))
     v_r, v_z, v_u = np.split(np.asarray(field.inputs.weight), 3)
     r, z = (1 / (1 + np.exp(-(w @ h + v @ attended))) for w, v in ((w_r, v_r), (w_z, v_z)))
     expected = (1 - z) * (np.tanh(w_u @ (r * h) + v_u @ attended) - h)
     np.testing.assert_allclose(call(field, now, jnp.asarray(attended), jnp.asarray(h)), expected, rtol=1e-9)
-    without = FedGRUField(3, start=0.0, key=key)
+    without = ConditionedGRUField(3, start=0.0, key=key)
     alone = call(without.cell, now, jnp.asarray(h))
     np.testing.assert_allclose(call(without, now, jnp.asarray(attended), jnp.asarray(h)), alone, rtol=1e-12)
-    assert count(FedGRUField, 50, key=key) == 15_000
+    assert count(ConditionedGRUField, 50, key=key) == 15_000
 
 
 def test_a_perceptron_fed_with_the_attended_state_sees_both(key):
-    field = FedMLPField(3, 4, 1, key=key)
+    field = ConditionedMLPField(3, 4, 1, key=key)
     attended, h = noise(3), noise(3, seed=1)
     first, last = field.field.net.layers
     hidden = np.tanh(np.asarray(first.weight) @ np.concatenate([h, attended]) + np.asarray(first.bias))
@@ -147,22 +147,22 @@ def test_a_perceptron_fed_with_the_attended_state_sees_both(key):
 
 def test_a_fed_gru_keeps_a_state_within_one(key):
     swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
-    field = jax.tree.map(lambda w: 20 * w, FedGRUField(4, start=1.0, key=key))
+    field = jax.tree.map(lambda w: 20 * w, ConditionedGRUField(4, start=1.0, key=key))
     ode = CoEvolvingODE(field, None, Pairwise(), lambda h: jnp.tile(swap, (16, 1, 1)), Solver(), "frozen")
     h0 = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (16, 4)))
     path = solve(ode, h0, jnp.linspace(0.0, 20.0, 5))
     assert np.abs(path.h).max() <= 1 + 1e-3 and np.abs(path.h[:, -1] - h0).max() > 0.1
 
 
-@pytest.mark.parametrize("own_leak", [True, False])
-def test_attention_lets_a_gru_run_away_unless_the_leak_is_its_own(key, own_leak):
+@pytest.mark.parametrize("self_decay", [True, False])
+def test_attention_lets_a_gru_run_away_unless_the_leak_is_its_own(key, self_decay):
     """Where two dimensions attend to each other, the leak of either pushes the other away."""
     swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
-    field, always = GRUField(4, own_leak, key=key), lambda h: jnp.tile(swap, (16, 1, 1))
+    field, always = GRUField(4, self_decay, key=key), lambda h: jnp.tile(swap, (16, 1, 1))
     ode = CoEvolvingODE(field, None, Pairwise(), always, Solver(), "frozen")
     h0 = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (16, 4)))
     farthest = np.abs(solve(ode, h0, jnp.linspace(0.0, 20.0, 5)).h).max()
-    assert (farthest <= 1) if own_leak else (farthest > 10)
+    assert (farthest <= 1) if self_decay else (farthest > 10)
 
 
 # --- RowField -------------------------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ FINE = {"rtol": 1e-10, "atol": 1e-11}
 
 
 def test_every_form_with_adaptive_steps():
-    def asked(**options):
+    def queried(**options):
         return coevolving(Pairwise(), 2, Solver(**FINE, **options)), H0
 
-    assert_matches_differences(asked(checkpoints=4), 1e-4, 1e-6)
-    few = gradient(asked(checkpoints=4))
-    many = gradient(asked(max_steps=256, checkpoints=256))
-    direct = gradient(asked(gradient="direct", max_steps=64))
-    back = gradient(asked(gradient="backsolve"))
+    assert_matches_differences(queried(checkpoints=4), 1e-4, 1e-6)
+    few = gradient(queried(checkpoints=4))
+    many = gradient(queried(max_steps=256, checkpoints=256))
+    direct = gradient(queried(adjoint="direct", max_steps=64))
+    back = gradient(queried(adjoint="backsolve"))
     scale = np.abs(few).max()
     np.testing.assert_allclose(many, few, atol=1e-13 * scale)
     np.testing.assert_allclose(direct, few, atol=1e-7 * scale)

@@ -26,7 +26,7 @@ def test_fixed_steps(method):
 def test_fixed_steps_of_the_other_forms(form, tolerance):
     # On the steps themselves the two loops do the same arithmetic; backsolve takes its steps again backwards.
     times = jnp.array([[0.0, 0.1, 0.3, 1.0], [0.0, 0.2, 0.8, 0.8]])
-    ours, theirs = gradient(fixed("rk4"), times), gradient(fixed("rk4", gradient=form), times)
+    ours, theirs = gradient(fixed("rk4"), times), gradient(fixed("rk4", adjoint=form), times)
     np.testing.assert_allclose(theirs, ours, rtol=tolerance, atol=tolerance)
 
 
@@ -56,9 +56,9 @@ def test_gradient_of_the_first_state_is_passed_through():
     """A loss on h at the first time, and at times that repeat it, reaches h(0) alone."""
     times = jnp.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.5]])
     weights = np.array([1.0, 10.0, 0.0])[:, None]
-    asked = NeuralODE(Scaled(jnp.asarray(1.0)), Solver("euler", step=0.25)), H0
-    first = eqx.filter_jit(eqx.filter_grad(lambda asked: jnp.sum(weights * asked[0](asked[1], times).h)))
-    ode, h0 = first(asked)
+    queried = NeuralODE(Scaled(jnp.asarray(1.0)), Solver("euler", step=0.25)), H0
+    first = eqx.filter_jit(eqx.filter_grad(lambda queried: jnp.sum(weights * queried[0](queried[1], times).h)))
+    ode, h0 = first(queried)
     np.testing.assert_array_equal(h0, 11.0)
     assert ode.f.rate == 0
 

@@ -16,12 +16,12 @@ H0 = noise(3, SIZE)
 OTHER_TIMES = TIMES.at[1:].set(jnp.array([[0.0, 0.9, 1.5, 2.0], [0.3, 0.3, 0.4, 0.5]]))
 OTHERS = H0.at[1:].set(5 * noise(2, SIZE, seed=7))
 
-remember = eqx.filter_jit(lambda ode, h0, times: ode.remember(h0, times))
+fit_reference_statistics = eqx.filter_jit(lambda ode, h0, times: ode.fit_reference_statistics(h0, times))
 
 
 def attentive(evolution: str, solver: Solver) -> CoEvolvingODE:
     ode = coevolving(Pairwise(), SIZE, solver, initial=Correlation(SIZE), evolution=evolution)
-    return remember(ode, noise(6, SIZE, seed=3), jnp.linspace(0.0, 2.0, 5))
+    return fit_reference_statistics(ode, noise(6, SIZE, seed=3), jnp.linspace(0.0, 2.0, 5))
 
 
 CASES = {

@@ -54,7 +54,7 @@ def test_correlation_is_clipped():
 def test_no_gradient_through_the_correlation():
     h = noise(5, 3)
     np.testing.assert_array_equal(jax.jit(jax.grad(lambda h: jnp.sum(Correlation(3)(h) ** 2)))(h), 0.0)
-    q = Correlation(3).remember(h)
+    q = Correlation(3).fit_reference_statistics(h)
     grads = eqx.filter_jit(eqx.filter_grad(lambda q: jnp.sum(eqx.nn.inference_mode(q)(h) ** 2)))(q)
     np.testing.assert_array_equal(grads.reference.array, 0.0)
 
@@ -66,7 +66,7 @@ def test_correlation_while_training_and_in_inference():
     assert np.isnan(eqx.nn.inference_mode(q)(other)).all()  # nothing was measured, and nothing is made up
     given = Correlation(3, inference=True, reference=jnp.eye(3))
     np.testing.assert_array_equal(given(other), jnp.broadcast_to(jnp.eye(3), (4, 3, 3)))
-    known = q.remember(h)
+    known = q.fit_reference_statistics(h)
     np.testing.assert_array_equal(known(other), q(other))
     np.testing.assert_array_equal(
         eqx.nn.inference_mode(known)(other), np.broadcast_to(known.reference.array, (4, 3, 3))

@@ -92,8 +92,8 @@ def test_answers_and_gradients_are_those_of_each_sample(late, count):
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
         ends = jnp.linspace(0.5, 2.0, BATCH)[:, None]
         times = ends * jnp.linspace(0.0, 1.0, count)
-        asked = jnp.asarray(0.9), y0, times, some_late(late).astype(jnp.float64)
-        together, apart = solved(*asked), in_small_batches(*asked)
+        queried = jnp.asarray(0.9), y0, times, some_late(late).astype(jnp.float64)
+        together, apart = solved(*queried), in_small_batches(*queried)
     (_, stats), _ = together
     assert (stats.status == OK).all()
     if 0 < late < BATCH:

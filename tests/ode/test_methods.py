@@ -72,7 +72,7 @@ def test_coefficients_are_consistent(method):
         assert sum(tableau.b_error) == pytest.approx(0, abs=1e-14)
     if tableau.b_middle is not None:
         assert sum(tableau.b_middle) == pytest.approx(0.5, abs=1e-14)
-    if tableau.last_is_next:
+    if tableau.fsal:
         assert tableau.a[-1] == tableau.b[:-1] and tableau.b[-1] == 0 and tableau.c[-1] == 1
 
 

@@ -19,8 +19,8 @@ quick = Solver("euler", step=0.1, max_steps=16)
 
 @eqx.filter_jit
 @eqx.filter_value_and_grad
-def value_and_gradient(asked):
-    ode, h0 = asked
+def value_and_gradient(queried):
+    ode, h0 = queried
     path = ode(h0, TIMES)
     return jnp.sum(noise(*path.h.shape) * jnp.sin(path.h)) + jnp.sum(noise(*path.a.shape, seed=1) * jnp.cos(path.a))
 
@@ -53,8 +53,8 @@ def test_it_is_the_gradient_for_an_attention_given_from_outside():
 
     @eqx.filter_jit
     @eqx.filter_grad
-    def external(asked):
-        field, h0 = asked
+    def external(queried):
+        field, h0 = queried
         y0 = jnp.concatenate([h0, H0, ode.initial(H0).reshape(2, -1)], axis=1)
         h = NeuralODE(GivenAttention(field, ode.f, ode.g, attention), solver)(y0, TIMES).h[..., :SIZE]
         return jnp.sum(noise(*h.shape) * jnp.sin(h))

@@ -10,7 +10,7 @@ from problems import Wave, coevolving, noise
 from slopes import H0 as PAIR, assert_matches_differences
 
 from acenode.ode import CoEvolvingODE, Elementwise, NeuralODE, Solver
-from acenode.ode.stepping_back import pullbacks_per_step
+from acenode.ode.stepping_back import vjp_evaluations_per_step
 from acenode.ode.tableau import METHODS
 
 SOLVERS = {
@@ -48,8 +48,8 @@ def explosive(solver: Solver) -> CoEvolvingODE:
 def gradient_and_ends(ode, h0, times, weight):
     """The gradient of a weighted sum over both ends of h and of a, with a weight a sample, and these ends."""
 
-    def loss(asked):
-        ode, h0 = asked
+    def loss(queried):
+        ode, h0 = queried
         path = ode(h0, times)
         assert path.a is not None
         ends = [x[:, jnp.array([0, -1])] for x in (path.h, path.a)]
@@ -77,10 +77,12 @@ def test_two_times_are_the_ends_of_three(method):
     for name in ("steps", "rejected", "evaluations", "status"):
         np.testing.assert_array_equal(getattr(stats, name), getattr(known_stats, name))
     for told, times in ((stats, TWO), (known_stats, THREE)):
-        np.testing.assert_array_equal(told.pullbacks, told.steps * pullbacks_per_step(METHODS[method], times))
+        np.testing.assert_array_equal(
+            told.vjp_evaluations, told.steps * vjp_evaluations_per_step(METHODS[method], times)
+        )
 
     # No way to go: the first state, and the slopes of both ends together.
-    assert stats.steps[2] == stats.pullbacks[2] == 0
+    assert stats.steps[2] == stats.vjp_evaluations[2] == 0
     np.testing.assert_array_equal(h[2], TROUBLED[2])
     # A failed sample has no end, and is nothing to the others.
     np.testing.assert_array_equal(stats.failed, np.arange(4) == FAILS)
@@ -96,7 +98,7 @@ def test_the_gradient_of_three_eighths_steps_is_that_of_differences():
     assert_matches_differences((ode, PAIR), 1e-5, 1e-8, times=jnp.array([[0.0, 1.0], [0.2, 0.75]]))
 
 
-# --- pullbacks ------------------------------------------------------------------------------------------------
+# --- vjp_evaluations ------------------------------------------------------------------------------------------------
 
 
 @jax.custom_vjp
@@ -117,7 +119,7 @@ tracked.defvjp(lambda x, rate: (tracked(x, rate), (x, rate)), tracked_bwd)
 
 
 class Counted(eqx.Module):
-    """A field that counts its pullbacks when they are traced."""
+    """A field that counts its vjp_evaluations when they are traced."""
 
     rate: Array
 
@@ -138,4 +140,4 @@ def test_pullbacks_of_a_step_are_the_ones_that_are_made(method, times, more):
     stages = {"euler": 1, "midpoint": 2, "heun": 2, "rk4": 4, "rk4_38": 4, "dopri5": 6, "tsit5": 6}[method]
     # Reading between the steps takes the slope at the end as well, but for straight lines.
     expected = stages + more * (method != "euler")
-    assert tracked.calls == pullbacks_per_step(METHODS[method], times[None]) == expected
+    assert tracked.calls == vjp_evaluations_per_step(METHODS[method], times[None]) == expected

@@ -12,7 +12,7 @@ from acenode.paper.baseline import Baseline
 from acenode.series import forecast, series, stack
 
 
-def question(variables: int, span: float):
+def query(variables: int, span: float):
     random = np.random.default_rng(0)
     many = [
         series(
@@ -29,7 +29,7 @@ TRAINED = [row for row in (*climate.ROWS, *double_ou.ROWS) if not isinstance(row
 @pytest.mark.parametrize("row", TRAINED, ids=lambda row: f"{row.table}-{row.name}")
 def test_every_row_has_a_loss_and_metrics(row, key):
     """By shapes alone."""
-    batch = question(5, 200.0) if row.table == "ushcn" else question(2, 10.0)
+    batch = query(5, 200.0) if row.table == "ushcn" else query(2, 10.0)
 
     def loss_and_metrics(key):
         model = row.build(key)
@@ -49,14 +49,14 @@ def test_the_optimum_of_the_generated_process(monkeypatch):
     monkeypatch.setattr(double_ou, "SAMPLES", 1000)
     double_ou._generated.cache_clear()
     (best,) = double_ou._optimum(None, [0])
-    made, split, asked = double_ou._generated()
+    made, split, queried = double_ou._generated()
     double_ou._generated.cache_clear()
-    scored = np.asarray(asked.scored)[split.test]
+    scored = np.asarray(queried.scored)[split.test]
     spread = np.asarray(made.panel.series.values)[split.test][scored].var()
     assert 0 < best["mse"] < 0.1 * spread
     assert best["negll"] < 0.5 * np.log(2 * np.pi * spread) + 0.5 - 1
     # Nothing after time 4 is known of a test series, and only the first row after it is asked for.
-    known = np.asarray(asked.known.times)[split.test][np.asarray(asked.known.real)[split.test]]
+    known = np.asarray(queried.context.times)[split.test][np.asarray(queried.context.real)[split.test]]
     assert known.max() <= 4 and (scored.any(-1).sum(1) <= 1).all()
 
 
@@ -70,9 +70,9 @@ def test_the_learning_rate_of_double_ou_has_fallen_at_the_end():
 
 @pytest.mark.parametrize("row", [row for row in TRAINED if "variables" in row.name and row.table == "double-ou"])
 def test_variables_know_of_each_other_by_their_attention_alone(row, key):
-    batch = question(2, 10.0)
+    batch = query(2, 10.0)
     model = eqx.nn.inference_mode(row.build(key))
-    other = eqx.tree_at(lambda q: q.known.values, batch, batch.known.values + jnp.array([0.0, 1.0]))
+    other = eqx.tree_at(lambda q: q.context.values, batch, batch.context.values + jnp.array([0.0, 1.0]))
     answer = eqx.filter_jit(lambda batch: row.task.outputs(model, batch, key))
     first, second = (jnp.abs(answer(batch)[0] - answer(other)[0])[..., v].max() for v in (0, 1))
     assert second > 1e-3
@@ -80,7 +80,7 @@ def test_variables_know_of_each_other_by_their_attention_alone(row, key):
 
 
 def test_variables_mixed_evenly_see_the_mean_of_all(key):
-    ode = bayes.variables_mixed(3)(key)
+    ode = bayes.uniform_attention(3)(key)
     h = jax.random.normal(key, (2, 3, bayes.CHANNELS))
     moved, still = ode.slope(jnp.zeros(2), ode.begin(h))
     mean = jnp.broadcast_to(h.mean(axis=1, keepdims=True), h.shape)

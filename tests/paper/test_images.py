@@ -35,7 +35,7 @@ def test_every_model_has_its_row(name):
     assert set(rows) == set(images.models(name))
     assert len({results.slug(each) for each in rows}) == len(rows)  # no two share a file
     for each in rows.values():
-        assert (each.table, each.epochs, each.protocol) == (name, 160, "sound")
+        assert (each.table, each.epochs, each.protocol) == (name, 160, "comparable")
         assert each.task.crop is None and each.task.monitor == "accuracy"
 
 
@@ -242,26 +242,28 @@ def test_a_row_learns_real_digits(tmp_path):
 
 
 def test_missing_seeds_alone_are_trained_each_on_its_own_split(tmp_path, monkeypatch):
-    folder, asked = write_mnist(tmp_path, *stripes()), {}
+    folder, queried = write_mnist(tmp_path, *stripes()), {}
     config = {**narrow_row().config, "epochs": 3, "learning_rate": 0.3, "penalty": 1e-4}
-    done = results.Result("mnist", "narrow", 4, {"accuracy": 0.5}, {}, "sound", config, 1, 1, 1, {}, {}, "cpu", 1.0, {})
+    done = results.Result(
+        "mnist", "narrow", 4, {"accuracy": 0.5}, {}, "comparable", config, 1, 1, 1, {}, {}, "cpu", 1.0, {}
+    )
     results.save(tmp_path, done)
 
     def look(build, task, data, splits, recipe, members, **more):
-        asked.update(splits=splits, members=members, recipe=recipe)
+        queried.update(splits=splits, members=members, recipe=recipe)
         raise Killed
 
     monkeypatch.setattr("acenode.paper.reproduce.fit", look)
     monkeypatch.setattr(images, "VALIDATION", VALIDATION)
     with pytest.raises(Killed):
         reproduce(narrow_row(), [7, 4, 2], tmp_path, tmp_path / "runs", epochs=3, learning_rates=[0.3], data_dir=folder)
-    assert [(m.seed, m.fold, m.learning_rate, m.penalty) for m in asked["members"]] == [
+    assert [(m.seed, m.fold, m.learning_rate, m.penalty) for m in queried["members"]] == [
         (7, 0, 0.3, 1e-4),
         (2, 1, 0.3, 1e-4),
     ]
-    assert asked["recipe"] is quick(3)
+    assert queried["recipe"] is quick(3)
     expected = images.prepared("mnist", folder, [7, 2]).splits
-    for found, known in zip(asked["splits"], expected, strict=True):
+    for found, known in zip(queried["splits"], expected, strict=True):
         np.testing.assert_array_equal(found.validation, known.validation)
 
 

@@ -74,12 +74,12 @@ SPLIT = Split(np.arange(12), np.arange(12, 18), np.arange(18, 24))
 
 
 def test_scaling_uses_training_records_only():
-    question = mortality_data(records(24, 41), np.zeros(24, np.float32), SPLIT.train).question
-    train = np.where(question.observed, question.values, np.nan)[:12]
+    query = mortality_data(records(24, 41), np.zeros(24, np.float32), SPLIT.train).query
+    train = np.where(query.observed, query.values, np.nan)[:12]
     counted = np.sum(~np.isnan(train), axis=(0, 1)) > 1
     np.testing.assert_allclose(np.nanmean(train, axis=(0, 1))[counted], 0, atol=1e-5)
     np.testing.assert_allclose(np.nanstd(train, axis=(0, 1))[counted], 1, atol=1e-5)
-    assert np.asarray(question.times).max() <= 1
+    assert np.asarray(query.times).max() <= 1
     published = scaled(records(24, 41), SPLIT.train)
     train = np.asarray(published.values)[:12][np.asarray(published.observed)[:12]]
     assert train.min() == 0 and train.max() <= 1
@@ -100,7 +100,7 @@ def test_bins_of_statistics_are_those_of_training_records(monkeypatch):
         return given["edges"]
 
     found = edges(panel)
-    np.testing.assert_array_equal(found, statistic_edges(prepared(panel).data.question.known[SPLIT.train]))
+    np.testing.assert_array_equal(found, statistic_edges(prepared(panel).data.query.context[SPLIT.train]))
     tested = np.isin(np.arange(24), SPLIT.test)[:, None, None]
     louder = eqx.tree_at(
         lambda s: s.values, panel.series, np.where(tested, 9 * panel.series.values, panel.series.values)
@@ -115,7 +115,7 @@ def batch_of(row):
         return whole, PointLabels(whole, labels, jnp.ones(labels.shape, bool))
     if row.table == "physionet-classification":
         data = mortality_data(records(6, 41), np.zeros(6, np.float32), np.arange(4))
-        return data.question.known, data
+        return data.query.context, data
     whole = scaled(records(6, 41), np.arange(4))
     return whole, QUESTIONS[row.config["asked"]](whole)
 

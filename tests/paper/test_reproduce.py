@@ -59,9 +59,9 @@ def prepared():
     return Prepared(extrapolate(records(), 0.5), SPLIT, "made up", {"mean": np.zeros(2)}, "a made-up copy")
 
 
-def row(prepared, asked):
+def row(prepared, queried):
     def data(data_dir, seeds):
-        asked.append(list(seeds))
+        queried.append(list(seeds))
         return prepared
 
     return Row(
@@ -90,12 +90,12 @@ class Epochs(Quiet):
 
 
 def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
-    asked = []
-    args = row(prepared, asked), [0, 1], tmp_path / "results", tmp_path / "runs"
+    queried = []
+    args = row(prepared, queried), [0, 1], tmp_path / "results", tmp_path / "runs"
     done = reproduce(*args, epochs=2, progress=Quiet())
     assert [r.seed for r in done] == [0, 1]
     assert all(r.epochs == 2 and r.config["learning_rate"] == 1e-3 and r.config["penalty"] == 1e-2 for r in done)
-    assert done[0].protocol == "a made-up copy, sound"
+    assert done[0].protocol == "a made-up copy, comparable"
     assert results.load(tmp_path / "results") == done
     kept = done[0].figures["error_over_time"]
     scored = np.asarray(prepared.data.scored)[SPLIT.test]
@@ -103,7 +103,7 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     mean = np.dot(kept["mse"], kept["values"]) / sum(kept["values"])
     np.testing.assert_allclose(mean, done[0].metrics["mse_per_value"], rtol=1e-4)
     assert reproduce(*args, epochs=2, progress=Quiet()) == []
-    assert asked == [[0, 1]]  # nothing is loaded where nothing is missing
+    assert queried == [[0, 1]]  # nothing is loaded where nothing is missing
     (longer,) = reproduce(args[0], [0], *args[2:], epochs=3, progress=Quiet())  # nor is a shorter run done
     assert longer.epochs == 3 and reproduce(*args, epochs=2, progress=Quiet()) == []
     other = replace(args[0], config={"scaling": "another"})
@@ -120,13 +120,13 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
 
 def test_the_command_stops_in_time_and_goes_on(prepared, tmp_path, monkeypatch):
     monkeypatch.setitem(TABLES, "toy", (row(prepared, []),))
-    asked = ["reproduce", "toy", "--seeds", "1", "--epochs", "2"]
+    queried = ["reproduce", "toy", "--seeds", "1", "--epochs", "2"]
     places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
     for _ in range(2):  # an epoch each: the second ends with the last one, and has not tested yet
-        cut = CliRunner().invoke(app, [*asked, *places, "--minutes", "1e-9"])
+        cut = CliRunner().invoke(app, [*queried, *places, "--minutes", "1e-9"])
         assert cut.exit_code == 75 and "The same call goes on from the last whole epoch." in cut.stderr
         assert results.load(tmp_path / "results") == []
-    whole = CliRunner().invoke(app, [*asked, *places])
+    whole = CliRunner().invoke(app, [*queried, *places])
     assert whole.exit_code == 0 and "over 1 seed\n" in whole.stdout
     (kept,) = results.load(tmp_path / "results")
     (never_cut,) = reproduce(row(prepared, []), [0], tmp_path, tmp_path / "whole", epochs=2, progress=Quiet())
@@ -143,8 +143,8 @@ def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tm
 
 
 @pytest.mark.parametrize("asked", [{"grid": True}, {"learning_rates": [1e-7, 3e-2]}], ids=["the paper's", "ours"])
-def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
-    done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, **asked, epochs=8, progress=Quiet())
+def test_the_grid_is_decided_by_validation(prepared, tmp_path, queried):
+    done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, **queried, epochs=8, progress=Quiet())
     assert [r.config["learning_rate"] for r in done] == [3e-2, 3e-2]  # the other one hardly moves
     tried = done[0].config["grid"]
     # A model without g has nothing that lambda could draw at.
@@ -153,7 +153,7 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, asked):
     np.testing.assert_allclose(tried[1]["validation"], best, rtol=1e-3)
     assert tried[1]["validation"] < tried[0]["validation"]
     again = row(prepared, []), [0, 1], tmp_path, tmp_path
-    assert reproduce(*again, **asked, epochs=8, progress=Quiet()) == []
+    assert reproduce(*again, **queried, epochs=8, progress=Quiet()) == []
     assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
     other = replace(again[0], config={"scaling": "another"})
     (anew,) = reproduce(other, [0], *again[2:], epochs=8, progress=Quiet())  # what was chosen is chosen again
@@ -203,40 +203,40 @@ def test_values_without_a_model():
     whole = stack(
         [series([0.0, 0.2, 0.6, 0.8], [[1, 9], [2, np.nan], [3, 5], [5, 6]]), series([0.1, 0.7], [[4, 2]] * 2)]
     )
-    question = extrapolate(whole, 0.5)
-    np.testing.assert_array_equal(question.times, np.asarray([[0.6, 0.8], [0.7, 0.7]], np.float32))
-    np.testing.assert_array_equal(question.observed[1], [[True, True], [False, False]])
-    last = last_value(question, np.asarray([0]))
+    query = extrapolate(whole, 0.5)
+    np.testing.assert_array_equal(query.times, np.asarray([[0.6, 0.8], [0.7, 0.7]], np.float32))
+    np.testing.assert_array_equal(query.observed[1], [[True, True], [False, False]])
+    last = last_value(query, np.asarray([0]))
     np.testing.assert_array_equal(last[0], [[2, 9], [2, 9]])
     np.testing.assert_array_equal(last[1, 0], [4, 2])
-    mean = mean_value(question, np.asarray([0]))
+    mean = mean_value(query, np.asarray([0]))
     np.testing.assert_array_equal(mean[0, 0], [4, 5.5])
-    got = published_mse(question, last, np.asarray([0, 1]))
+    got = published_mse(query, last, np.asarray([0, 1]))
     np.testing.assert_allclose(got["mse"], np.mean([[(1 + 9) / 2, (16 + 9) / 2], [0, 0]]))
     np.testing.assert_allclose(got["mse_per_value"], (1 + 9 + 16 + 9) / 6)
 
 
 def test_hidden_points_are_asked_for_and_not_known():
     whole = records()
-    question = hold_out(whole, 0.3, seed=1)
-    hidden = np.asarray(question.scored)
-    assert not (hidden & question.known.observed).any()
-    np.testing.assert_array_equal(hidden | question.known.observed, whole.observed)
-    assert not question.known.values[hidden].any() and 0.2 < hidden.sum() / whole.observed.sum() < 0.4
+    query = hold_out(whole, 0.3, seed=1)
+    hidden = np.asarray(query.scored)
+    assert not (hidden & query.context.observed).any()
+    np.testing.assert_array_equal(hidden | query.context.observed, whole.observed)
+    assert not query.context.values[hidden].any() and 0.2 < hidden.sum() / whole.observed.sum() < 0.4
     with pytest.raises(ValueError, match="part"):
         hold_out(whole, 1.0)
 
 
 def test_the_mean_attention_is_kept_with_its_entropy(key):
     model = attentive_latent_ode(key, 0)
-    question = extrapolate(records(), 0.5)
+    query = extrapolate(records(), 0.5)
     args = {"until": 1.0, "unit": 48.0, "points": 3}
-    kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruct(), question, SPLIT.test, **args)
+    kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruct(), query, SPLIT.test, **args)
     assert kept["times"] == [0, 24, 48]
     np.testing.assert_allclose(np.sum(kept["matrices"], axis=-1), 1, atol=3e-4)  # kept with four digits
     assert all(0 < e <= np.log(3) + 1e-6 for e in kept["entropy"])
-    asked = jnp.full((1, 1), 1.0)
-    last = eqx.filter_jit(model)(question.known[18:19], asked, key, attention=True).attention
+    queried = jnp.full((1, 1), 1.0)
+    last = eqx.filter_jit(model)(query.context[18:19], queried, key, attention=True).attention
     assert last.shape == (1, 1, 1, 3, 3)
 
 

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import pytest
 
-from acenode.ode import FedMLPField, GRULinear, GRURows, Leaky, MLPField, QueryKey
+from acenode.ode import ConditionedMLPField, GRULinear, GRURows, MLPField, QueryKey, SelfDecay
 from acenode.paper.settings import ROWS
 from acenode.paper.tables import TABLES
 
@@ -30,14 +30,14 @@ def _alike(one, two):
 
 EXPECTED = {
     "the paper's gradient": ({"main_gradient"}, set()),
-    "one step for all": ({"algorithm"}, set()),
+    "joint training": ({"algorithm"}, set()),
     "GRU as g": ({"form"}, {"g"}),
     "GRU for each row as g": ({"form"}, {"g"}),
     "queries and keys as g": ({"form"}, {"g"}),
-    "leaky": ({"leaky"}, {"g"}),
-    "sharp": ({"scale"}, {"attention"}),
+    "self-decay": ({"self_decaying"}, {"g"}),
+    "temperature 0.1": ({"temperature"}, {"attention"}),
     "first attention learned": ({"initial"}, {"initial"}),
-    "fed": ({"fed"}, {"f"}),
+    "conditioned": ({"conditioned"}, {"f"}),
 }
 
 
@@ -49,10 +49,15 @@ def test_a_setting_is_one_thing(row):
 
 def test_the_parts_that_are_otherwise():
     odes = {row.name.removeprefix("ACE-Latent-ODE, "): ode_of(row) for row in ROWS[1:]}
-    forms = {"as in the tables": MLPField, "GRU as g": GRULinear, "GRU for each row as g": GRURows, "leaky": Leaky}
+    forms = {
+        "as in the tables": MLPField,
+        "GRU as g": GRULinear,
+        "GRU for each row as g": GRURows,
+        "self-decay": SelfDecay,
+    }
     for name, kind in {**forms, "queries and keys as g": QueryKey}.items():
         assert type(odes[name].g) is kind
-    assert type(odes["fed"].f) is FedMLPField and odes["sharp"].attention.scale == 10
+    assert type(odes["conditioned"].f) is ConditionedMLPField and odes["temperature 0.1"].attention.temperature == 0.1
 
 
 @pytest.mark.parametrize("row", [BASE, USUAL], ids=lambda row: row.name)

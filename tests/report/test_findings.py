@@ -1,4 +1,4 @@
-"""What is said of runs: which rows are held against each other, the verdicts, and the sentences below a table."""
+"""What is said of runs: which rows are compared with each other, the verdicts, and the sentences below a table."""
 
 import math
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_a_row_that_only_we_have_is_as_long_as_its_recipe():
 def test_of_a_pair_either_may_be_short():
     base, own = (
         result("ushcn", n, 0, {"mse": 0.5}, epochs=epochs)
-        for n, epochs in (("GRU-ODE-Bayes", 100), ("ACE-GRU-ODE-Bayes, own leak", 300))
+        for n, epochs in (("GRU-ODE-Bayes", 100), ("ACE-GRU-ODE-Bayes, self-decay", 300))
     )
     lines = compared.tables([base, own])["ushcn"]
     (pair,) = [p for p in pairs("ushcn", lines) if p.one.row == own.row and p.gap and p.one.metric == "mse"]
@@ -75,9 +75,9 @@ def test_a_short_run_of_a_row_that_only_we_have_is_not_held_against_the_paper():
 
 def test_runs_that_ran_away_are_told_as_such():
     lost = line(accuracies("mnist", "ODE-Net", 0.9, float("inf")))
-    assert words.ours(lost) == "1 of 2 runs ran away" and words.difference(lost.gap, 4) == ""
+    assert words.ours(lost) == "1 of 2 runs diverged" and words.difference(lost.gap, 4) == ""
     nothing = line(accuracies("mnist", "ODE-Net", float("nan"), float("nan")))
-    assert words.ours(nothing) == "2 of 2 runs ran away"
+    assert words.ours(nothing) == "2 of 2 runs diverged"
     assert words.number(436772.2938, 4) == "4.4e+05"
 
 
@@ -107,8 +107,10 @@ def test_what_the_learning_rates_were_chosen_among_is_told():
 
 
 def test_a_copy_of_the_data_that_is_as_good_is_named_and_compared():
-    run, other = (result("svhn", "ODE-Net", 0, {"accuracy": 0.9}, protocol=p) for p in ("sound", "another question"))
-    copy = replace(run, protocol="regenerated SVHN, sound")
+    run, other = (
+        result("svhn", "ODE-Net", 0, {"accuracy": 0.9}, protocol=p) for p in ("comparable", "another question")
+    )
+    copy = replace(run, protocol="regenerated SVHN, comparable")
     for each, comparable, named in ((run, True, 0), (copy, True, 1), (other, False, 0)):
         lines = [line for line in compared.tables([each])["svhn"] if line.runs]
         assert all((not line.other_protocol) == comparable for line in lines) and len(copies(lines)) == named
@@ -153,10 +155,10 @@ def test_unequal_budgets_are_not_passed_over():
 
 
 def test_runs_from_before_a_setting_changed_are_named_and_not_held_against_new_ones():
-    rows = ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes, fed")
-    plain, fed = (next(row for row in TABLES["ushcn"] if row.name == name) for name in rows)
+    rows = ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes, conditioned")
+    plain, conditioned = (next(row for row in TABLES["ushcn"] if row.name == name) for name in rows)
     old = [result("ushcn", plain.name, k, {"mse": 1.0 + k, "negll": 1.0}) for k in (0, 1)]
-    new = [result("ushcn", fed.name, k, {"mse": 1.0, "negll": 1.0}, config=fed.config) for k in (0, 1)]
+    new = [result("ushcn", conditioned.name, k, {"mse": 1.0, "negll": 1.0}, config=conditioned.config) for k in (0, 1)]
     lines = [line for line in compared.tables([*old, *new])["ushcn"] if line.runs]
     assert outdated(lines) == [
         "The runs of GRU-ODE-Bayes do not have today's settings, or did not write them down "
@@ -206,19 +208,20 @@ def test_an_attention_that_ends_as_a_mean_is_told():
         return {"attention": {"matrices": [weights] * 2, "entropy": [0.0, entropy(weights, axis=1).mean()]}}
 
     runs = [
-        *accuracies("ushcn", "ACE-GRU-ODE-Bayes, fed", 0.9, figures=ending([[0.5, 0.5], [0.51, 0.49]])),
+        *accuracies("ushcn", "ACE-GRU-ODE-Bayes, conditioned", 0.9, figures=ending([[0.5, 0.5], [0.51, 0.49]])),
         replace(
-            accuracies("ushcn", "ACE-GRU-ODE-Bayes, fed", 0.9, figures=ending([[0.5, 0.5], [0.9, 0.1]]))[0], seed=1
+            accuracies("ushcn", "ACE-GRU-ODE-Bayes, conditioned", 0.9, figures=ending([[0.5, 0.5], [0.9, 0.1]]))[0],
+            seed=1,
         ),
         *accuracies("ushcn", "ACE-GRU-ODE-Bayes", 0.9, figures=ending([[0.7, 0.3], [0.7, 0.3]])),
     ]
     assert evenness(compared.tables(runs)["ushcn"]) == [
-        "At the end the attention is even and does not choose: ACE-GRU-ODE-Bayes, fed (1 of 2 runs)."
+        "At the end the attention is even and does not choose: ACE-GRU-ODE-Bayes, conditioned (1 of 2 runs)."
     ]
 
 
 def test_an_attention_is_also_held_against_one_that_does_not_choose():
-    rows = ("GRU-ODE-Bayes, variables apart", "GRU-ODE-Bayes, variables mixed evenly")
+    rows = ("GRU-ODE-Bayes, channel-independent", "GRU-ODE-Bayes, uniform attention")
     own = "ACE-GRU-ODE-Bayes, between variables"
     scores = dict(zip((*rows, own), (0.3, 0.1, 0.2), strict=True))
     runs = [
@@ -242,11 +245,11 @@ def test_an_attention_that_makes_runs_run_away_is_told_with_the_seeds_in_which_i
     own = [result("ushcn", "ACE-GRU-ODE-Bayes", k, {"mse": mse}) for k, mse in enumerate((0.6, 0.4, 1e9))]
     made = compared.tables([*plain, *own])
     (pair,) = [p for p in pairs("ushcn", made["ushcn"]) if p.gap]
-    assert pair.effect == "runs away" and words.ours(pair.one) == "1 of 3 runs ran away, median 0.6000"
-    assert words.reason(pair) == "ACE-GRU-ODE-Bayes: 1 of 3 runs ran away; it is worse in 2 of 3 seeds"
+    assert pair.effect == "diverges" and words.ours(pair.one) == "1 of 3 runs diverged, median 0.6000"
+    assert words.reason(pair) == "ACE-GRU-ODE-Bayes: 1 of 3 runs diverged; it is worse in 2 of 3 seeds"
     paper, counted, _ = findings(made)
-    assert paper.endswith("USHCN: runs away.")
-    assert "makes runs of 1 run away (USHCN: ACE-GRU-ODE-Bayes)" in counted
+    assert paper.endswith("USHCN: diverges.")
+    assert "makes runs of 1 diverge (USHCN: ACE-GRU-ODE-Bayes)" in counted
     lost = [*accuracies("mnist", "ODE-Net", 0.9, 0.9, 0.9), *accuracies("mnist", "ACE-ODE-Net", 0.95, 0.8, math.nan)]
     (pair,) = pairs("mnist", compared.tables(lost)["mnist"])
     assert pair.one.median == 0.8 and "it is worse in 2 of 3 seeds" in words.reason(pair)
@@ -257,7 +260,7 @@ def test_an_interval_as_wide_as_the_score_tells_nothing():
     for values, effect in ((wide, "cannot tell"), (narrow, "no difference seen")):
         runs = [
             *(result("ushcn", "GRU-ODE-Bayes", k, {"negll": 0.7}, protocol="one state") for k in (0, 1)),
-            *(result("ushcn", "ACE-GRU-ODE-Bayes, fed", k, {"negll": each}, protocol="one state")
+            *(result("ushcn", "ACE-GRU-ODE-Bayes, conditioned", k, {"negll": each}, protocol="one state")
               for k, each in enumerate(values)),
         ]  # fmt: skip
         (pair,) = [p for p in pairs("ushcn", compared.tables(runs)["ushcn"]) if p.gap]
@@ -354,7 +357,7 @@ def test_of_the_settings_of_the_attention_only_the_choice_of_validation_is_held_
     (said,) = search(lines)
     assert f"of 3 settings differs from that of {base} by \N{MINUS SIGN}0.2000 to +0.1000" in said
     assert f"zero is not in the intervals of {words.listed([names[1], names[2], names[0]])}." in said
-    assert f"The best, {names[1]}, and {names[0]} are held against {base}" in said
+    assert f"The best, {names[1]}, and {names[0]} are compared with {base}" in said
     assert [words.validation(line) for line in lines] == ["0.4100", "0.5100", "0.2100", "0.3100"]
     shorter = [replace(run, config={"epochs": 3}) if run.row == names[1] else run for run in runs]
     (said,) = search(compared.tables(shorter)["attention-settings"])

@@ -66,16 +66,16 @@ def test_the_attentive_row_and_the_row_it_extends_have_the_same_two_colours_ever
 
 def test_rows_are_together_by_what_follows_the_comma():
     plain = [name for name in names("physionet-classification") if "," not in name]
-    ends = [name for name in names("physionet-classification") if name.endswith(", label from the end")]
+    ends = [name for name in names("physionet-classification") if name.endswith(", final-state readout")]
     titles = [panel.title for panel in panels([*ends, *plain])]
-    assert titles == ["with and without attention", "rivals", "rivals", "label from the end"]
-    assert paper_plots._legend(ends)[0] == [name.removesuffix(", label from the end") for name in ends]
+    assert titles == ["with and without attention", "baselines", "baselines", "final-state readout"]
+    assert paper_plots._legend(ends)[0] == [name.removesuffix(", final-state readout") for name in ends]
     (alone,) = panels(["ODE-Net", "ACE-ODE-Net"])
     assert alone.title == "" and list(alone.colours) == ["ACE-ODE-Net", "ODE-Net"]
 
 
 def test_a_row_that_is_extended_under_another_name_is_beside_what_extends_it():
-    own, apart = "ACE-GRU-ODE-Bayes, between variables", "GRU-ODE-Bayes, variables apart"
+    own, apart = "ACE-GRU-ODE-Bayes, between variables", "GRU-ODE-Bayes, channel-independent"
     (panel,) = panels([own, apart])
     assert panel.colours == {own: RED, apart: BLUE} and panel.title == "between variables"
     assert paper_plots._legend([own, apart])[0] == [own, apart]
@@ -111,7 +111,7 @@ def test_a_panel_with_nothing_of_its_own_is_left_out():
     made = panels(names("physionet-classification"))
     calls = {row: [[14.0, 15.0]] for row in names("physionet-classification") if "RNN-" not in row and row != "GRU-D"}
     figure = paper_plots.by_epoch(made, calls, "calls")
-    assert sum(axis.get_title(loc="left") == "rivals" for axis in figure.axes) == 1  # with Latent-ODE + Poisson
+    assert sum(axis.get_title(loc="left") == "baselines" for axis in figure.axes) == 1  # with Latent-ODE + Poisson
 
 
 def test_lines_on_each_other_show_by_turns():
@@ -151,7 +151,7 @@ def test_a_run_that_ran_away_is_not_drawn_but_named(error, monkeypatch):
     runs = [climate("GRU-ODE-Bayes", seed, [0.5, 0.6]) for seed in range(3)]
     runs += [climate("ACE-GRU-ODE-Bayes", seed, [0.5, error if seed == 0 else 0.6]) for seed in range(3)]
     made = drawn("ushcn", runs)
-    assert "Not drawn: ACE-GRU-ODE-Bayes (seed 0) ran away." in made["ushcn-error"].caption
+    assert "Not drawn: ACE-GRU-ODE-Bayes (seed 0) diverged." in made["ushcn-error"].caption
     assert [each["mse"] for each in given["ACE-GRU-ODE-Bayes"]] == [[0.5, 0.6]] * 2
     assert "From ACE-GRU-ODE-Bayes-1" in made["ushcn-attention-ace-gru-ode-bayes"].caption  # one that did not
     assert "Not drawn" not in drawn("ushcn", runs[:3])["ushcn-error"].caption
@@ -165,7 +165,7 @@ def test_epochs_without_an_update_and_values_that_ran_away_are_not_drawn_but_cou
     runs = [climate("GRU-ODE-Bayes", 0, [0.5, 0.6]), climate("ACE-GRU-ODE-Bayes", 0, [0.5, 0.6], **lost)]
     made = drawn("ushcn", runs)
     named = "Not drawn: 2 of 3 epochs of ACE-GRU-ODE-Bayes, where "
-    assert f"{named}it ran away." in made["ushcn-learning"].caption
+    assert f"{named}it diverged." in made["ushcn-learning"].caption
     assert f"{named}no update was finite: all were skipped" in made["ushcn-calls-forward"].caption
     assert "Not drawn" not in made["ushcn-calls-backward"].caption
     for each, first in zip(given, (1.0, 10.0), strict=False):
@@ -188,13 +188,13 @@ def test_calls_that_are_the_same_for_all_are_told_and_not_drawn():
 
 
 def test_captions_say_what_attends_to_what():
-    rows = ("ACE-GRU-ODE-Bayes, fed", "ACE-GRU-ODE-Bayes, between variables")
+    rows = ("ACE-GRU-ODE-Bayes, conditioned", "ACE-GRU-ODE-Bayes, between variables")
     kept = {"attention": figures(0)["attention"]}
     runs = [result("double-ou", row, 0, {"negll": 1.0, "mse": 1.0}, figures=kept) for row in rows]
     made = drawn("double-ou", runs)
     said = {name: each.caption for name, each in made.items()}
     hidden = "Rows and columns are hidden (latent) dimensions of the model, not variables of the data."
-    assert hidden in said["double-ou-attention-ace-gru-ode-bayes-fed"]
+    assert hidden in said["double-ou-attention-ace-gru-ode-bayes-conditioned"]
     between = said["double-ou-attention-ace-gru-ode-bayes-between-variables"]
     assert "the variables of the data" in between and hidden not in between
     assert "among 4 hidden dimensions" in said["double-ou-entropy-4-hidden-dimensions"]
@@ -210,10 +210,10 @@ def test_the_caption_of_maps_says_that_the_entropy_is_of_gates_and_the_map_of_me
 
 
 def test_an_attention_between_variables_has_their_names_and_the_end_of_every_run(monkeypatch):
-    draw, asked = paper_plots.attention_matrices, []
+    draw, queried = paper_plots.attention_matrices, []
 
     def drawing(matrices, names=()):
-        asked.append((list(matrices), names))
+        queried.append((list(matrices), names))
         return draw(matrices, names)
 
     monkeypatch.setattr(paper_plots, "attention_matrices", drawing)
@@ -223,18 +223,18 @@ def test_an_attention_between_variables_has_their_names_and_the_end_of_every_run
     made = drawn("ushcn", runs)
     over_time, ends = (made[f"ushcn-{kind}-ace-gru-ode-bayes-between-variables"] for kind in ("attention", "ends"))
     assert "variables of the data" in over_time.caption and "a run each" in ends.caption
-    assert [names for _, names in asked] == [ushcn_raw.ELEMENTS] * 2
-    assert asked[1][0] == ["seed 0", "seed 1", "seed 2"]
+    assert [names for _, names in queried] == [ushcn_raw.ELEMENTS] * 2
+    assert queried[1][0] == ["seed 0", "seed 1", "seed 2"]
     figure = draw({f"seed {k}": np.eye(5) for k in range(3)}, ushcn_raw.ELEMENTS)
     labels = [[text.get_text() for text in axis.get_yticklabels()] for axis in figure.axes[:3]]
     assert labels == [list(ushcn_raw.ELEMENTS), [""] * 5, [""] * 5]
-    hidden = [result("ushcn", "ACE-GRU-ODE-Bayes, fed", 0, {"mse": 1.0}, figures={"attention": attention})]
+    hidden = [result("ushcn", "ACE-GRU-ODE-Bayes, conditioned", 0, {"mse": 1.0}, figures={"attention": attention})]
     assert not any("ends" in name for name in drawn("ushcn", hidden))
 
 
 def test_an_ablation_with_a_run_that_ran_away_has_no_mean():
     runs = [result("ushcn", "FC-ACE-GRU-ODE-Bayes", k, {"mse": score}) for k, score in enumerate((0.5, 0.6, 1e9))]
     made = drawn("attention-type", runs)["attention-type-ushcn"]
-    assert "and without a mean: FC (1 of 3 runs ran away)." in made.caption
+    assert "and without a mean: FC (1 of 3 runs diverged)." in made.caption
     figure = paper_plots.ablation([("FC", 0.55, [0.5, 0.6, np.inf])], "MSE")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours", "published"]

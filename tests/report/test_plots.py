@@ -13,7 +13,7 @@ from acenode.series import Series
 matplotlib.use("Agg")
 
 
-def ticks(names, rows=("attention",)):
+def time_grid(names, rows=("attention",)):
     """The labels at the left of the first picture and below each one of the first column."""
     size = len(names)
     figure = plots.attention_over_time(np.arange(3.0), [(r, np.full((3, size, size), 1 / size)) for r in rows], names)
@@ -26,12 +26,12 @@ def ticks(names, rows=("attention",)):
 
 
 def test_variables_have_their_whole_names():
-    left, below = ticks(["heart rate", "resp rate", ""])
+    left, below = time_grid(["heart rate", "resp rate", ""])
     assert left == below == ["heart rate", "resp rate", ""]
 
 
 def test_rows_of_pictures_share_the_names_below():
-    left, above, below = ticks(["region A", "region B"], ("learned", "truth"))
+    left, above, below = time_grid(["region A", "region B"], ("learned", "truth"))
     assert left == below == ["region A", "region B"] and above == ["", ""]
 
 
@@ -44,7 +44,7 @@ def test_long_names_are_cut_but_stay_different():
 
 @pytest.mark.parametrize("name", ["$_{ $", "$a$", "one $", r"a \$ b $", "$$"])
 def test_dollar_signs_are_no_mathematics(name):
-    left, _ = ticks([name, "b"])
+    left, _ = time_grid([name, "b"])
     times, ones = np.arange(3.0, dtype=np.float32), np.ones((3, 1), np.float32)
     series = Series(times, ones, ones > 0, np.asarray(3, np.int32))
     figure = plots.forecasts(times, [plots.Band("model", ones, ones)], series, [name], 1.0)

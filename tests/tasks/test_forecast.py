@@ -8,7 +8,7 @@ import pytest
 
 from acenode.models import LatentODE, Trace
 from acenode.ode import NeuralODE, Solver, Stats
-from acenode.series import Question, Series
+from acenode.series import Query, Series
 from acenode.tasks import Forecast, GaussianHead, Headed, RowHead, Task
 from acenode.tasks.forecast import gaussian_negative_log_likelihood, mixture
 
@@ -43,14 +43,14 @@ def given(status=None, seed=0) -> Headed:
     return Headed(Given(states, jnp.asarray([0.1, 0.2, 0.3, 0.8]), status), Halves())
 
 
-def question(seed=1) -> Question:
+def query(seed=1) -> Query:
     random = np.random.default_rng(seed)
     known = Series(np.zeros((BATCH, 1)), np.zeros((BATCH, 1, 2)), np.zeros((BATCH, 1, 2), bool), np.zeros(BATCH, int))
     values = random.normal(size=(BATCH, QUERIES, VARIABLES))
     observed = random.random(values.shape) < 0.7
     scored = observed & (random.random(values.shape) < 0.6)
     times = np.broadcast_to(np.arange(1.0, 1 + QUERIES), (BATCH, QUERIES))
-    return jax.tree.map(jnp.asarray, Question(known, times, np.where(observed, values, 0), observed, scored))
+    return jax.tree.map(jnp.asarray, Query(known, times, np.where(observed, values, 0), observed, scored))
 
 
 def density(x, mean, log_variance):
@@ -59,7 +59,7 @@ def density(x, mean, log_variance):
     return -np.log(np.exp(-0.5 * ((x - mean) / sd) ** 2) / (np.sqrt(2 * np.pi) * sd))
 
 
-def numpy_loss(model: Headed, batch: Question, penalty: float, solved=None) -> float:
+def numpy_loss(model: Headed, batch: Query, penalty: float, solved=None) -> float:
     mean, log_variance = np.split(np.asarray(model.model.states), 2, axis=-1)
     counts = np.broadcast_to(np.asarray(batch.observed), mean.shape)
     if solved is not None:
@@ -80,21 +80,21 @@ def test_the_likelihood_is_that_of_the_gaussian():
 
 @pytest.mark.parametrize("penalty", [1.0, 0.25])
 def test_the_loss_is_the_mean_over_observed_values_and_samples_plus_the_penalty(penalty):
-    model, batch = given(), question()
+    model, batch = given(), query()
     value, report = Forecast(penalty).loss(model, batch, None, 0)
     np.testing.assert_allclose(value, numpy_loss(model, batch, penalty), rtol=1e-12)
     assert report.failed == 0 and report.evaluations == 7
 
 
 def test_what_is_not_observed_has_no_influence_on_the_loss():
-    model, batch = given(), question()
+    model, batch = given(), query()
     other = eqx.tree_at(lambda q: q.values, batch, jnp.where(batch.observed, batch.values, 1e6))
     other = eqx.tree_at(lambda q: q.scored, other, ~batch.scored)
     assert Forecast().loss(model, batch, None, 0)[0] == Forecast().loss(model, other, None, 0)[0]
 
 
 def test_a_batch_without_any_observation_has_a_finite_loss():
-    batch = eqx.tree_at(lambda q: q.observed, question(), jnp.zeros((BATCH, QUERIES, VARIABLES), bool))
+    batch = eqx.tree_at(lambda q: q.observed, query(), jnp.zeros((BATCH, QUERIES, VARIABLES), bool))
     value, _ = Forecast(penalty=0.0).loss(given(), batch, None, 0)
     assert value == 0
     slope = eqx.filter_grad(lambda m: Forecast(0.0).loss(m, batch, None, 0)[0])(given())
@@ -104,7 +104,7 @@ def test_a_batch_without_any_observation_has_a_finite_loss():
 def test_failed_solves_are_left_out_of_the_loss_and_counted():
     status = np.zeros((DRAWS, BATCH), int)
     status[0, 1], status[1, 3], status[1, 1] = 1, 2, 3
-    model, batch = given(status.ravel()), question()
+    model, batch = given(status.ravel()), query()
     value, report = Forecast().loss(model, batch, None, 0)
     np.testing.assert_allclose(value, numpy_loss(model, batch, 1.0, status == 0), rtol=1e-12)
     assert report.failed == 3
@@ -116,7 +116,7 @@ def test_failed_solves_are_left_out_of_the_loss_and_counted():
 
 
 def test_metrics_are_means_over_scored_values():
-    model, batch, weight = given(), question(), jnp.ones(BATCH)
+    model, batch, weight = given(), query(), jnp.ones(BATCH)
     mean, log_variance = (np.asarray(x)[0] for x in np.split(np.asarray(model.model.states[:1]), 2, axis=-1))
     found = Forecast().metrics((jnp.asarray(mean), jnp.asarray(log_variance)), batch, weight)
     scored = np.asarray(batch.scored)
@@ -130,13 +130,13 @@ def test_metrics_are_means_over_scored_values():
 
 def test_coverage_of_a_gaussian_is_nine_tenths():
     values = np.random.default_rng(0).normal(3.0, 2.0, (500, 20, 2))
-    batch = jax.tree.map(jnp.asarray, Question(question().known, values[..., 0], values, values < 99, values < 99))
+    batch = jax.tree.map(jnp.asarray, Query(query().context, values[..., 0], values, values < 99, values < 99))
     outputs = (jnp.full(values.shape, 3.0), jnp.full(values.shape, np.log(4.0)))
     assert float(Forecast().metrics(outputs, batch, jnp.ones(500))["coverage"]) == pytest.approx(0.9, abs=0.01)
 
 
 def test_rows_of_weight_zero_do_not_count():
-    batch = question()
+    batch = query()
     mean, log_variance = np.split(np.asarray(given().model.states[0]), 2, axis=-1)
     part = jax.tree.map(lambda x: x[:2], batch)
     alone = Forecast().metrics((mean[:2], log_variance[:2]), part, jnp.ones(2))
@@ -147,7 +147,7 @@ def test_rows_of_weight_zero_do_not_count():
 
 
 def test_what_is_not_scored_has_no_influence_on_the_metrics():
-    batch, weight = question(), jnp.ones(BATCH)
+    batch, weight = query(), jnp.ones(BATCH)
     outputs = tuple(jnp.split(given().model.states[0], 2, axis=-1))
     other = eqx.tree_at(lambda q: q.values, batch, jnp.where(batch.scored, batch.values, 1e6))
     other = eqx.tree_at(lambda q: q.observed, other, ~batch.observed)
@@ -155,14 +155,14 @@ def test_what_is_not_scored_has_no_influence_on_the_metrics():
 
 
 def test_nothing_scored_is_zero_and_no_error():
-    batch = eqx.tree_at(lambda q: q.scored, question(), jnp.zeros((BATCH, QUERIES, VARIABLES), bool))
+    batch = eqx.tree_at(lambda q: q.scored, query(), jnp.zeros((BATCH, QUERIES, VARIABLES), bool))
     outputs = tuple(jnp.split(given().model.states[0], 2, axis=-1))
     assert set(map(float, Forecast().metrics(outputs, batch, jnp.ones(BATCH)).values())) == {0.0}
 
 
 def test_several_samples_become_one_gaussian_with_their_mean_and_variance():
     model = given()
-    mean, log_variance = Forecast().outputs(model, question(), None)
+    mean, log_variance = Forecast().outputs(model, query(), None)
     means, log_variances = np.split(np.asarray(model.model.states), 2, axis=-1)
     random = np.random.default_rng(0)
     drawn = means[:, None] + np.exp(0.5 * log_variances)[:, None] * random.normal(size=(1, 100_000, *means.shape[1:]))
@@ -213,12 +213,12 @@ def test_a_solve_that_runs_away_leaves_the_gradient_of_the_others_alone(size):
     model = Headed(LatentODE(FirstRow(), Narrow(), ode, (2,), samples=0), head)
     times = np.broadcast_to([0.0, 0.5, 1.0], (3, 3)).astype(np.float64)
 
-    def ask(last: float, observed: bool) -> Question:
+    def ask(last: float, observed: bool) -> Query:
         values = np.asarray([[[0.5, -0.3]], [[-0.2, 0.4]], [[last, last]]])
         known = Series(times[:, :1], values, np.ones((3, 1, 2), bool), np.ones(3, int))
         mask = np.ones((3, 3, 2), bool)
         mask[2] = observed
-        return jax.tree.map(jnp.asarray, Question(known, times, np.full((3, 3, 2), 0.1), mask, mask))
+        return jax.tree.map(jnp.asarray, Query(known, times, np.full((3, 3, 2), 0.1), mask, mask))
 
     (value, report), gradient = slope(model, ask(size, True))
     (expected, whole), right = slope(model, ask(0.1, False))

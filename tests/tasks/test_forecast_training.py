@@ -74,7 +74,7 @@ def test_the_best_models_have_the_best_scores(done):
 
 def test_the_reference_of_the_attention_is_measured_on_training_samples(done):
     model = done.model(1)
-    known = jax.tree.map(lambda x: jnp.asarray(x[SPLIT.train]), DATA.known)
+    known = jax.tree.map(lambda x: jnp.asarray(x[SPLIT.train]), DATA.context)
     h0, _ = model.model.posterior(known)
     reference = model.model.ode.initial.reference
     np.testing.assert_allclose(reference.value, correlation(h0), atol=1e-6)

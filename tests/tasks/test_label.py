@@ -64,15 +64,15 @@ def test_loss_equals_plain_numpy(case, key, read):
     model, batch = case
     task = LabelSeries(read=read, label_weight=10.0, noise=0.5)
     value, report = task.loss(model, batch, key, jnp.asarray(0))
-    states = np.asarray(model.model(batch.question.known, batch.question.times, key).states[0])
+    states = np.asarray(model.model(batch.query.context, batch.query.times, key).states[0])
     decoder = model.head.decoder
     decoded = states @ np.asarray(decoder.weight).T + np.asarray(decoder.bias)
-    each = -0.5 * (((np.asarray(batch.question.values) - decoded) / 0.5) ** 2 + np.log(2 * np.pi * 0.25))
+    each = -0.5 * (((np.asarray(batch.query.values) - decoded) / 0.5) ** 2 + np.log(2 * np.pi * 0.25))
     fits = []
     for b in range(5):
         per_variable = []
         for v in range(2):
-            seen = np.asarray(batch.question.observed)[b, :, v]
+            seen = np.asarray(batch.query.observed)[b, :, v]
             per_variable.append(each[b, seen, v].mean() if seen.any() else 0.0)
         fits.append(np.mean(per_variable))
     features = states[:, 0] if read == "start" else states[:, -1]

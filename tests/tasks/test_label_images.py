@@ -124,7 +124,9 @@ def test_the_loss_is_the_cross_entropy_of_the_crops(task, model, key):
     assert not np.asarray(verdict.stats.failed).any()
     assert float(value) == pytest.approx(cross_entropy(verdict.logits, batch.label).mean(), rel=1e-10)
     assert int(report.failed) == 0
-    assert float(report.evaluations) == 3 and float(report.pullbacks) == 2  # two steps of Euler, and the last slope
+    assert (
+        float(report.evaluations) == 3 and float(report.vjp_evaluations) == 2
+    )  # two steps of Euler, and the last slope
     other, _ = loss_and_gradient(task, model, batch, jax.random.key(5))
     assert float(other[0]) != float(value)  # other crops
 
@@ -196,5 +198,5 @@ def test_a_report_is_the_failures_and_the_means(model):
     report = Report.of(stats)
     assert int(report.failed) == 1
     assert float(report.evaluations) == pytest.approx(np.mean(np.asarray(stats.evaluations)))
-    np.testing.assert_array_equal(stats.pullbacks, [0, 2, 2, 2, 2])  # a solve that never began has none
-    assert float(report.pullbacks) == pytest.approx(8 / 5)
+    np.testing.assert_array_equal(stats.vjp_evaluations, [0, 2, 2, 2, 2])  # a solve that never began has none
+    assert float(report.vjp_evaluations) == pytest.approx(8 / 5)

@@ -8,7 +8,7 @@ import pytest
 
 from acenode.models import Trace
 from acenode.ode import Stats
-from acenode.series import Question, series, stack
+from acenode.series import Query, series, stack
 from acenode.tasks import Reconstruct, ValueHead
 from acenode.tasks.elbo import negative_elbo
 
@@ -19,10 +19,10 @@ def test_metrics_equal_plain_loops():
     values, scored = random.normal(size=shape), random.random(shape) < 0.5
     scored[0, :, 1] = False  # a variable that a record does not have counts as an error of 0
     known = stack([series([0.0], [[1.0, 2.0]])] * 3)
-    question = Question(known, np.zeros((3, 4), np.float32), values, scored, scored)
+    query = Query(known, np.zeros((3, 4), np.float32), values, scored, scored)
     samples = random.normal(size=(5, *shape))
     got = Reconstruct().metrics(
-        (jnp.asarray(samples.mean(0)), jnp.asarray(samples.var(0))), question, jnp.asarray([1.0, 1.0, 0.0])
+        (jnp.asarray(samples.mean(0)), jnp.asarray(samples.var(0))), query, jnp.asarray([1.0, 1.0, 0.0])
     )
     by_record = []
     for b in range(2):
@@ -49,7 +49,7 @@ def case(lost=()):
     values, observed = random.normal(size=shape), random.random(shape) < 0.6
     observed[0, :, 1] = False
     known = stack([series([0.0], [[1.0, 2.0]])] * RECORDS)
-    question = Question(known, np.zeros(shape[:2]), values, observed, observed)
+    query = Query(known, np.zeros(shape[:2]), values, observed, observed)
     failed = np.zeros((SAMPLES, RECORDS), np.int32)
     for place in lost:
         failed[place] = 1
@@ -58,10 +58,10 @@ def case(lost=()):
     penalty = jnp.asarray(random.random(RECORDS))
     trace = Trace(states, states[:, :, 0], penalty, None, stats, None, None)
     linear = eqx.nn.Linear(STATE, VARIABLES, key=jax.random.key(0))
-    return ValueHead(linear), jax.tree.map(jnp.asarray, question), trace
+    return ValueHead(linear), jax.tree.map(jnp.asarray, query), trace
 
 
-def log_likelihoods(head, question, trace, lost=()):
+def log_likelihoods(head, query, trace, lost=()):
     """R_k of every sample of the model."""
     decoded = np.asarray(trace.states) @ np.asarray(head.decoder.weight).T + np.asarray(head.decoder.bias)
     each = []
@@ -72,8 +72,8 @@ def log_likelihoods(head, question, trace, lost=()):
                 continue
             variables = []
             for v in range(VARIABLES):
-                seen = np.asarray(question.observed)[b, :, v]
-                error = (np.asarray(question.values)[b, :, v] - decoded[k, b, :, v])[seen]
+                seen = np.asarray(query.observed)[b, :, v]
+                error = (np.asarray(query.values)[b, :, v] - decoded[k, b, :, v])[seen]
                 points = -np.log(NOISE * np.sqrt(2 * np.pi)) - error**2 / (2 * NOISE**2)
                 variables.append(points.mean() if seen.any() else 0.0)
             records.append(np.mean(variables))
@@ -83,24 +83,24 @@ def log_likelihoods(head, question, trace, lost=()):
 
 @pytest.mark.parametrize("epoch, c", [(0, 0), (KL_FROM - 1, 0), (KL_FROM, 0), (KL_FROM + 1, 0.01), (10, 1 - 0.99**7)])
 def test_the_bound_equals_plain_loops(epoch, c):
-    head, question, trace = case()
-    found = negative_elbo(head, question, trace, jnp.asarray(epoch), NOISE, KL_FROM)
-    each = log_likelihoods(head, question, trace)
+    head, query, trace = case()
+    found = negative_elbo(head, query, trace, jnp.asarray(epoch), NOISE, KL_FROM)
+    each = log_likelihoods(head, query, trace)
     np.testing.assert_allclose(found, -np.log(np.sum(np.exp(each - c * np.mean(trace.penalty)))), rtol=1e-10)
 
 
 def test_a_failed_solve_is_left_out_of_the_bound():
     lost = [(0, 1), (2, 0), (2, 3)]
-    head, question, trace = case(lost)
+    head, query, trace = case(lost)
     places = tuple(np.asarray(lost).T)
 
     @jax.value_and_grad
     def bound(states):
         there = eqx.tree_at(lambda t: t.states, trace, states)
-        return negative_elbo(head, question, there, jnp.asarray(0), NOISE, KL_FROM)
+        return negative_elbo(head, query, there, jnp.asarray(0), NOISE, KL_FROM)
 
     found, slope = bound(trace.states.at[places].set(1e3))
-    np.testing.assert_allclose(found, -np.log(np.sum(np.exp(log_likelihoods(head, question, trace, lost)))), rtol=1e-10)
+    np.testing.assert_allclose(found, -np.log(np.sum(np.exp(log_likelihoods(head, query, trace, lost)))), rtol=1e-10)
     reached = np.abs(np.asarray(slope)).max(axis=(2, 3)) > 0
     assert not reached[places].any() and reached.sum() == SAMPLES * RECORDS - len(lost)
 
@@ -109,17 +109,17 @@ def test_a_failed_solve_is_left_out_of_the_bound():
 def test_samples_without_any_solve_say_nothing(samples):
     """One of them, and all: then there is nothing to learn from, and nothing that is not a number."""
     lost = [(k, b) for k in range(samples) for b in range(RECORDS)]
-    head, question, trace = case(lost)
+    head, query, trace = case(lost)
 
     @jax.value_and_grad
     def bound(states):
         there = eqx.tree_at(lambda t: t.states, trace, states)
-        return negative_elbo(head, question, there, jnp.asarray(0), NOISE, KL_FROM)
+        return negative_elbo(head, query, there, jnp.asarray(0), NOISE, KL_FROM)
 
     found, slope = bound(trace.states)
     reached = np.abs(np.asarray(slope)).max(axis=(2, 3)) > 0
     assert np.isfinite(np.asarray(slope)).all() and not reached[:samples].any()
     if samples < SAMPLES:
-        each = log_likelihoods(head, question, trace)[samples:]
+        each = log_likelihoods(head, query, trace)[samples:]
         np.testing.assert_allclose(found, -np.log(np.sum(np.exp(each))), rtol=1e-10)
         assert reached[samples:].all()

@@ -9,7 +9,7 @@ import pytest
 from acenode.datasets.split import Split
 from acenode.models import Trace
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Stats, pairwise_field
-from acenode.series import Question, Series
+from acenode.series import Query, Series
 from acenode.tasks import Classified, Forecast, Headed, LabelClasses
 from acenode.train import Recipe, fit
 from acenode.train.evaluate import metrics_of
@@ -45,15 +45,15 @@ def scores(task, head, data, status, weight=(1, 1, 1)):
     return metrics_of(model, task, BATCH, rows, jnp.asarray(weight, float), data, jax.random.key(0))
 
 
-FORECAST = (Forecast(), halves, Question(known(), known().times, known().values, known().observed, known().observed))
+FORECAST = (Forecast(), halves, Query(known(), known().times, known().values, known().observed, known().observed))
 CLASSES = (LabelClasses(), lambda summary: summary, Classified(known(), jnp.asarray([0, 1, 0])))
 
 
 @pytest.mark.parametrize("asked", [FORECAST, CLASSES], ids=["values", "labels"])
-def test_a_failed_solve_has_no_score(asked):
-    well = scores(*asked, [0, 0, 0])
+def test_a_failed_solve_has_no_score(queried):
+    well = scores(*queried, [0, 0, 0])
     assert all(np.isfinite(value) for value in well.values())
-    assert all(np.isnan(value) for value in scores(*asked, [0, 1, 0]).values())
+    assert all(np.isnan(value) for value in scores(*queried, [0, 1, 0]).values())
 
 
 def test_a_sample_that_does_not_count_may_fail():

@@ -10,9 +10,9 @@ import pytest
 from toy_task import Field, First, Toy, build, leaves, same
 
 from acenode.ode import CoEvolvingODE, Constant, Correlation, Elementwise, Identity, Pairwise, Solver
-from acenode.ode.coevolve import _Remembered
-from acenode.train import groups, hold_attention, parameter_count, remember
-from acenode.train.groups import belongs, has_attention, norm, remembers
+from acenode.ode.coevolve import _ReferencePath
+from acenode.train import fit_reference_statistics, groups, hold_attention, parameter_count
+from acenode.train.groups import belongs, has_attention, needs_reference_statistics, norm
 
 FIXED = Solver("euler", step=0.5)
 
@@ -84,9 +84,9 @@ def test_a_reference_inside_q_is_constant_and_not_theta_q():
 def test_a_remembered_path_is_constant():
     w = jnp.ones((4, 2))
     model = CoEvolvingODE(Field(w[:2], (2,)), Field(w, (2, 2)), Pairwise(), Correlation(2), FIXED, "shared")
-    path = _Remembered(Constant(jnp.arange(2.0)), Constant(jnp.ones((2, 2, 2))))
-    model = eqx.tree_at(lambda o: o.remembered, model, path, is_leaf=lambda x: x is None)
-    assert jax.tree.leaves(groups(model).remembered) == ["constant", "constant"]
+    path = _ReferencePath(Constant(jnp.arange(2.0)), Constant(jnp.ones((2, 2, 2))))
+    model = eqx.tree_at(lambda o: o.reference, model, path, is_leaf=lambda x: x is None)
+    assert jax.tree.leaves(groups(model).reference) == ["constant", "constant"]
     assert groups(model).g.w == "attention"
 
 
@@ -109,9 +109,9 @@ def test_hold_attention_changes_every_ode_and_nothing_else():
 def test_only_models_with_batch_statistics_remember():
     plain = CoEvolvingODE(Field(jnp.ones((2, 2)), (2,)), Field(jnp.ones((4, 2)), (2, 2)), Pairwise(), Identity(), FIXED)
     measured = eqx.tree_at(lambda o: o.initial, plain, Correlation(2))
-    assert not remembers([plain]) and remembers([plain, measured])
+    assert not needs_reference_statistics([plain]) and needs_reference_statistics([plain, measured])
     h0 = jnp.asarray(np.random.default_rng(0).normal(size=(50, 2))) @ jnp.asarray([[1.0, 0.5], [0.0, 1.0]])
-    after = remember([plain, measured], h0, jnp.asarray([0.0, 1.0]))
+    after = fit_reference_statistics([plain, measured], h0, jnp.asarray([0.0, 1.0]))
     np.testing.assert_allclose(after[1].initial.reference.value, np.corrcoef(np.asarray(h0).T), rtol=1e-12)
     assert same(after[0], plain)
 
@@ -119,9 +119,9 @@ def test_only_models_with_batch_statistics_remember():
 def test_first_states_of_one_ode_are_not_taken_for_those_of_another():
     f, g = Field(jnp.ones((2, 2)), (2,)), Field(jnp.ones((4, 2)), (2, 2))
     one = CoEvolvingODE(f, g, Pairwise(), Correlation(2))
-    assert np.isfinite(remember([one, ode(1.0)], jnp.eye(2), None)[0].initial.reference.array).all()
+    assert np.isfinite(fit_reference_statistics([one, ode(1.0)], jnp.eye(2), None)[0].initial.reference.array).all()
     with pytest.raises(ValueError, match="several ODEs whose attention is measured"):
-        remember([one, one], jnp.eye(2), None)
+        fit_reference_statistics([one, one], jnp.eye(2), None)
 
 
 @pytest.mark.parametrize("kind, order", [("l1", 1), ("l2", 2)])

@@ -34,11 +34,11 @@ def gradient(key):
     ode = CoEvolvingODE(f, g, Pairwise(), Correlation(3), Solver("dopri5"))
     encoder = ODERNN(2, 4, 4, 1, key=three)
     model = Headed(LatentODE(encoder, eqx.nn.Linear(8, 6, key=one), ode, (3,)), ValueHead(eqx.nn.Linear(3, 2, key=two)))
-    asked = jax.tree.map(jnp.asarray, reconstruct(stack([series([0.1, 0.4], [[1.0, 2.0], [3.0, 4.0]])] * 2)))
+    queried = jax.tree.map(jnp.asarray, reconstruct(stack([series([0.1, 0.4], [[1.0, 2.0], [3.0, 4.0]])] * 2)))
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
     def loss(moving):
-        return Reconstruct().loss(eqx.combine(moving, still), asked, jax.random.key(0), jnp.asarray(0))[0]
+        return Reconstruct().loss(eqx.combine(moving, still), queried, jax.random.key(0), jnp.asarray(0))[0]
 
     return jax.grad(loss), moving
 

@@ -35,7 +35,7 @@ def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training for each model.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of the data and of the models.")] = 0,
 ) -> None:
-    """Train an attentive model and its rivals on generated regions, and show what they learned."""
+    """Train an attentive model and its baselines on generated regions, and show what they learned."""
     from ..demo import run
 
     try:

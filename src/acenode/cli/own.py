@@ -78,7 +78,7 @@ def train(
     estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     if not math.isfinite(estimator.summary_.validation):
         checkpoint.unlink(missing_ok=True)
-        fail("the training ran away: no epoch had a finite score, and nothing is saved. Try a lower --learning-rate.")
+        fail("the training diverged: no epoch had a finite score, and nothing is saved. Try a lower --learning-rate.")
     _checked(lambda: estimator.save(place))
     if finished:
         checkpoint.unlink(missing_ok=True)
@@ -115,8 +115,8 @@ def predict(
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        asked = _checked(lambda: _read(at_file, id=id, like=frame)) if at_file else _times(at or [], estimator)
-        answer = _checked(lambda: estimator.predict(frame, at=asked))
+        queried = _checked(lambda: _read(at_file, id=id, like=frame)) if at_file else _times(at or [], estimator)
+        answer = _checked(lambda: estimator.predict(frame, at=queried))
     elif estimator.task == "classify":
         answer = _checked(lambda: estimator.predict_proba(frame))
     else:

@@ -130,7 +130,7 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float, later: str):
     last = np.asarray(one.times)[0, -1:]  # padding repeats it
     known, split = one, np.inf
     if estimator.task == "forecast":
-        known = estimator._last_part(one).known
+        known = estimator._last_part(one).context
         split = float(((1 - estimator.horizon) * last * scale)[0])  # in single precision, as the times are
     grid = np.linspace(0, last[0], 120, dtype=np.float32)[None]
     mean, log_variance = gaussians(estimator.model_, Panel(known, panel.ids[which : which + 1], panel.variables), grid)
@@ -153,10 +153,10 @@ def _error(estimator: Any, some: Any, scale: float):
     from ..series import Panel
     from ..tasks.metrics import error_by_time
 
-    question = estimator._last_part(some.series)
-    times, scored = np.asarray(question.times), np.asarray(question.scored)
-    mean, _ = gaussians(estimator.model_, Panel(question.known, some.ids, some.variables), times)
-    error = np.square(np.asarray(question.values) - mean)
+    query = estimator._last_part(some.series)
+    times, scored = np.asarray(query.times), np.asarray(query.scored)
+    mean, _ = gaussians(estimator.model_, Panel(query.context, some.ids, some.variables), times)
+    error = np.square(np.asarray(query.values) - mean)
     edges, mse, count = error_by_time(times, error, scored, _BINS)
     errors = np.where(count > 0, mse, np.nan)
     return plots.error_over_time(edges * scale, [(estimator.settings_.model, errors)], 0.0, "squared error")

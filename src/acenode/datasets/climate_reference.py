@@ -1,6 +1,6 @@
 """Forecasts of climate that need no training: the last value seen, and what is usual at this time of the year.
 
-Any table of forecasts should show these beside the models. They answer a `Question` as `ushcn.question` makes it, in
+Any table of forecasts should show these beside the models. They answer a `Query` as `ushcn.question` makes it, in
 its scale, where 0 is the mean of the training series.
 """
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..series import Question
+from ..series import Query
 from . import reference
 from .split import Split
-from .ushcn import Climate, question as ask
+from .ushcn import Climate, query as ask
 from .ushcn_steps import day_of
 
 # Days of a leap year; 29 February has its own in every year.
@@ -28,18 +28,18 @@ class Scores(NamedTuple):
 
 def references(climate: Climate, split: Split, window: int = 31) -> dict[str, Scores]:
     """The scores on the test series of both forecasts, everything measured on the training series."""
-    asked = ask(climate, split.train)
-    given = {"LOCF": locf(asked), "climatology": climatology(climate, asked, split.train, window)}
-    return {name: score(prediction, asked, split.train, split.test) for name, prediction in given.items()}
+    queried = ask(climate, split.train)
+    given = {"LOCF": locf(queried), "climatology": climatology(climate, queried, split.train, window)}
+    return {name: score(prediction, queried, split.train, split.test) for name, prediction in given.items()}
 
 
-def locf(question: Question) -> np.ndarray:
+def locf(query: Query) -> np.ndarray:
     """The last known value of each variable, or 0 where none is known, at every asked time."""
-    last = reference.locf(question.known, np.inf, np.zeros(question.known.variables))
-    return np.broadcast_to(last[:, None, :], question.values.shape)
+    last = reference.locf(query.context, np.inf, np.zeros(query.context.variables))
+    return np.broadcast_to(last[:, None, :], query.values.shape)
 
 
-def climatology(climate: Climate, question: Question, train: np.ndarray, window: int = 31) -> np.ndarray:
+def climatology(climate: Climate, query: Query, train: np.ndarray, window: int = 31) -> np.ndarray:
     """The mean of each variable at this time of the year over all years of the training series, at every asked time.
 
     For each day of the year, all observations count that lie in a window of so many days (an odd number) around it,
@@ -49,8 +49,8 @@ def climatology(climate: Climate, question: Question, train: np.ndarray, window:
         raise ValueError(f"climatology: window is {window}; expected an odd number of days below {_DAYS}.")
     if len(train) == 0:
         raise ValueError("climatology: there are no training series to take the mean of.")
-    day = _day_of_year(climate.start, np.asarray(question.times))
-    observed, values = (np.asarray(array)[train] for array in (question.observed, question.values))
+    day = _day_of_year(climate.start, np.asarray(query.times))
+    observed, values = (np.asarray(array)[train] for array in (query.observed, query.values))
     total = np.zeros((_DAYS, values.shape[-1]))
     count = np.zeros_like(total)
     np.add.at(total, day[train], np.where(observed, values, 0.0))
@@ -62,16 +62,16 @@ def climatology(climate: Climate, question: Question, train: np.ndarray, window:
     return usual[day]
 
 
-def score(prediction: np.ndarray, question: Question, train: np.ndarray, test: np.ndarray) -> Scores:
+def score(prediction: np.ndarray, query: Query, train: np.ndarray, test: np.ndarray) -> Scores:
     """The scores of predictions (series, queries, variables) on the series `test`.
 
     The likelihood is that of a Gaussian around the prediction, with the mean squared error of the same prediction on
     the scored values of the training series as its variance, one for each variable (1 if there is none).
     """
-    if not np.asarray(question.scored)[test].any():
+    if not np.asarray(query.scored)[test].any():
         raise ValueError("score: nothing is asked of the test series; expected at least one scored value.")
-    error = np.square(np.asarray(question.values, np.float64) - prediction)
-    scored = np.asarray(question.scored)
+    error = np.square(np.asarray(query.values, np.float64) - prediction)
+    scored = np.asarray(query.scored)
     count = scored[train].sum((0, 1))
     variance = np.where(count > 0, error[train].sum((0, 1), where=scored[train]) / np.maximum(count, 1), 1.0)
     # A variable without any error in training, such as no snow at all, must not promise certainty.

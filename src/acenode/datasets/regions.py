@@ -29,7 +29,7 @@ class Regions:
     names: tuple[str, ...]
 
 
-def influence(times: np.ndarray, regions: int, sharpness: float = 6.0, turn: float = 5.0) -> np.ndarray:
+def influence(times: np.ndarray, regions: int, logit: float = 6.0, turn: float = 5.0) -> np.ndarray:
     """Who listens to whom at each time; rows add up to one. Shape (times, regions, regions).
 
     At time 0 every region hears mostly itself, after `turn` units of time mostly the next one on the ring.
@@ -37,7 +37,7 @@ def influence(times: np.ndarray, regions: int, sharpness: float = 6.0, turn: flo
     place = 2 * np.pi * np.arange(regions) / regions
     direction = 2 * np.pi / regions * np.asarray(times) / turn
     away = place[None, None, :] - place[None, :, None] - direction[:, None, None]
-    logits = sharpness * np.cos(away)
+    logits = logit * np.cos(away)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
 

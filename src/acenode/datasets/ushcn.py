@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..series import Panel, Question, Scaler, forecast
+from ..series import Panel, Query, Scaler, forecast
 from . import files, ushcn_steps as steps
 from .files import Folder
 from .split import Split, k_fold
@@ -128,7 +128,7 @@ def load_maine(
     return _windowed(table, keys[whole], days, Skipped(incomplete=incomplete), (reading,))
 
 
-def question(climate: Climate, train: np.ndarray, entire: bool = False) -> Question:
+def query(climate: Climate, train: np.ndarray, entire: bool = False) -> Query:
     """The task: the first three rows after time 150 of every series, from what came before.
 
     Each variable is scaled to mean 0 and deviation 1 over the series `train` (their places), and over these only.

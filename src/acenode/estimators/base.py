@@ -16,7 +16,7 @@ import numpy as np
 from ..compiled import compiled
 from ..datasets.split import Split, random_split
 from ..models import GRUODEBayes
-from ..series import Panel, Question, Scaler, Series
+from ..series import Panel, Query, Scaler, Series
 from ..tasks import Forecast, GaussianHead, Headed
 from ..tasks.forecast import mixture, predictions
 from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
@@ -407,7 +407,7 @@ def _filled_queries(queries: np.ndarray) -> np.ndarray:
 def gaussians(headed: Headed, panel: Panel, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and log variance of every (scaled) variable at the queried times of each series, which are sorted."""
     roomy = with_room(headed, panel, queries)
-    mean, log_variance = in_parts(lambda series, asked: _gaussians(roomy, series, asked), panel, queries)
+    mean, log_variance = in_parts(lambda series, queried: _gaussians(roomy, series, queried), panel, queries)
     warn_of_none(mean, panel.ids)
     return mean[:, : queries.shape[1]], log_variance[:, : queries.shape[1]]
 
@@ -426,29 +426,29 @@ def warn_of_none(answers: np.ndarray, ids: np.ndarray) -> None:
 
 @compiled
 def _gaussians(model: Headed, series, queries):
-    return mixture(*predictions(model, model.model(series, queries, jax.random.key(0)).judged))
+    return mixture(*predictions(model, model.model(series, queries, jax.random.key(0)).mask_failed()))
 
 
-def measured(headed: Headed, question: Question, panel: Panel) -> dict[str, float]:
+def measured(headed: Headed, query: Query, panel: Panel) -> dict[str, float]:
     """The metrics of `Forecast` on a question about a panel, and what the MSE would be without a model."""
-    known = Panel(question.known, panel.ids, panel.variables)
-    outputs = gaussians(headed, known, np.asarray(question.times))
-    metrics = Forecast().metrics(outputs, question, jnp.ones(len(panel)))
-    error = np.square(np.asarray(question.values, float) - straight_lines(question))
-    simple = {"mse_baseline": error[np.asarray(question.scored)].mean()}
+    known = Panel(query.context, panel.ids, panel.variables)
+    outputs = gaussians(headed, known, np.asarray(query.times))
+    metrics = Forecast().metrics(outputs, query, jnp.ones(len(panel)))
+    error = np.square(np.asarray(query.values, float) - straight_lines(query))
+    simple = {"mse_baseline": error[np.asarray(query.scored)].mean()}
     return {name: float(value) for name, value in {**metrics, **simple}.items()}
 
 
-def straight_lines(question: Question) -> np.ndarray:
+def straight_lines(query: Query) -> np.ndarray:
     """At the asked times, straight lines between the known values of a variable; beyond them the nearest.
 
     Where none is known it is 0, the training mean of scaled values.
     """
-    known = question.known
-    made = np.zeros(np.shape(question.values))
-    for k, asked in enumerate(np.asarray(question.times)):
+    known = query.context
+    made = np.zeros(np.shape(query.values))
+    for k, queried in enumerate(np.asarray(query.times)):
         for variable, seen in enumerate(np.asarray(known.observed)[k].T):
             if seen.any():
                 points = np.asarray(known.times)[k, seen], np.asarray(known.values)[k, seen, variable]
-                made[k, :, variable] = np.interp(asked, *points)
+                made[k, :, variable] = np.interp(queried, *points)
     return made

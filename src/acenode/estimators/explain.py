@@ -46,10 +46,10 @@ def attention_of(estimator: Any, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
             f"attention: the model {estimator.settings_.model} has none; fit one whose name begins with ace, such as "
             "ace-variables."
         )
-    asked = np.asarray(panel.series.times)
-    roomy = with_room(estimator.model_, panel, asked)
-    weights = in_parts(lambda series, times: _attention(roomy.model, series, times), panel, asked)
-    weights, count = weights[:, : asked.shape[1]], weights.shape[-1]
+    queried = np.asarray(panel.series.times)
+    roomy = with_room(estimator.model_, panel, queried)
+    weights = in_parts(lambda series, times: _attention(roomy.model, series, times), panel, queried)
+    weights, count = weights[:, : queried.shape[1]], weights.shape[-1]
     names = list(estimator.columns_.values) if kind.attends == "variables" else [f"h{i + 1}" for i in range(count)]
     return weights, np.asarray(names, object)
 

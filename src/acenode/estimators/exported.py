@@ -37,7 +37,7 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         jax.ShapeDtypeStruct((batch,), jnp.int32),
     )
     labels = estimator.task == "classify"
-    asked = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
+    queried = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
     scaler = jax.tree.map(lambda x: np.asarray(x, np.float32), estimator.scaler_)
     model = _roomy(estimator, rows, 1 if labels else queries)
 
@@ -48,14 +48,14 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     def classify(times, values, length):
         given = series(times, values, length)
         trace = model.model(given, given.times[:, -1:], jax.random.key(0))
-        return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.judged.summary), axis=-1), axis=0)
+        return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.mask_failed().summary), axis=-1), axis=0)
 
-    def values_at(times, values, length, asked):
-        trace = model.model(series(times, values, length), asked, jax.random.key(0))
-        mean, log_variance = mixture(*predictions(model, trace.judged))
+    def values_at(times, values, length, queried):
+        trace = model.model(series(times, values, length), queried, jax.random.key(0))
+        mean, log_variance = mixture(*predictions(model, trace.mask_failed()))
         return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
 
-    program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*known, *asked)
+    program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*known, *queried)
     described = {
         "task": estimator.task,
         "variables": list(estimator.columns_.values),

@@ -14,7 +14,7 @@ import numpy as np
 from ..compiled import compiled
 from ..datasets.split import Split
 from ..models.gru_ode_bayes import GRUODEBayes, Memory
-from ..series import Question, Scaler, Series, forecast
+from ..series import Query, Scaler, Series, forecast
 from ..tasks import Forecast, Headed
 from ..train import Progress
 from . import base, explain, pictures
@@ -95,7 +95,7 @@ class Forecaster(base.Estimator):
         series = table.panel(clock).series
         scaler = Scaler.fit(series[split.train])
         series = scaler.scale(series)
-        data, split = self._training_questions(series, split)
+        data, split = self._training_queries(series, split)
         if not data.scored[split.validation].any():
             raise ValueError(
                 f"the training table: no series set aside has values in its last {self.horizon:.0%} to forecast; give "
@@ -111,7 +111,7 @@ class Forecaster(base.Estimator):
     def _build(self, key) -> Headed:
         return self._gaussian(key)
 
-    def _training_questions(self, series: Series, split: Split) -> tuple[Question, Split]:
+    def _training_queries(self, series: Series, split: Split) -> tuple[Query, Split]:
         """The last part of every series, to validate by; behind that each training series, cut at random moments.
 
         A model that only ever answered about the next row would be lost further ahead.
@@ -119,11 +119,11 @@ class Forecaster(base.Estimator):
         random = np.random.default_rng(self.seed)
         chosen = np.tile(split.train, _CUTS)
         cuts = random.uniform(*_CUT_BETWEEN, (len(chosen), 1)) * _last_times(series[chosen])
-        asked = [self._last_part(series), forecast(series[chosen], cuts)]
-        together = jax.tree.map(lambda *parts: np.concatenate(parts), *asked)
+        queried = [self._last_part(series), forecast(series[chosen], cuts)]
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *queried)
         return together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
 
-    def _last_part(self, series: Series) -> Question:
+    def _last_part(self, series: Series) -> Query:
         """What is asked of series: their last part, from what came before."""
         return forecast(series, (1 - self.horizon) * _last_times(series))
 
@@ -147,19 +147,19 @@ class Forecaster(base.Estimator):
         what = "the table to predict from"
         table = read(frame, self.columns_, what=what)
         self._clock(table, what)
-        asked = self._asked(at, table.ids, table.zone)
-        early = asked.times < table.first[asked.codes]
+        queried = self._asked(at, table.ids, table.zone)
+        early = queried.times < table.first[queried.codes]
         if early.any():
             k = int(np.argmax(early))
-            who, begins = table.ids[asked.codes[k]], float(table.first[asked.codes[k]])
+            who, begins = table.ids[queried.codes[k]], float(table.first[queried.codes[k]])
             raise ValueError(
-                f"predict(at=...): {table.shown_time(asked.times[k])} lies before the first row of {self.columns_.id} "
+                f"predict(at=...): {table.shown_time(queried.times[k])} lies before the first row of {self.columns_.id} "
                 f"{shown(who)}, {table.shown_time(begins)}; ask for later times."
             )
-        since = asked.times - table.first[asked.codes]
-        self._check_reach(since, lambda k: table.shown_time(asked.times[k]), "predict(at=...)")
-        mean, sd = self._answer(self._scaled(table, what), asked, since / self.clock_.unit)
-        return self._answer_frame(asked, table.ids, mean, sd, table.kind, table.zone, table.implementation)
+        since = queried.times - table.first[queried.codes]
+        self._check_reach(since, lambda k: table.shown_time(queried.times[k]), "predict(at=...)")
+        mean, sd = self._answer(self._scaled(table, what), queried, since / self.clock_.unit)
+        return self._answer_frame(queried, table.ids, mean, sd, table.kind, table.zone, table.implementation)
 
     def score(self, frame: Any, y: None = None) -> float:
         """Minus the negative log likelihood per value of the last part of each series: higher is better."""
@@ -173,12 +173,12 @@ class Forecaster(base.Estimator):
         self._check_fitted()
         what = "the table to evaluate on"
         panel = self._scaled(read(frame, self.columns_, what=what), what)
-        question = self._last_part(panel.series)
-        if not question.scored.any():
+        query = self._last_part(panel.series)
+        if not query.scored.any():
             raise ValueError(
                 f"{what}: no series has values in its last {self.horizon:.0%} to forecast; give longer ones."
             )
-        return base.measured(self.model_, question, panel)
+        return base.measured(self.model_, query, panel)
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
@@ -237,29 +237,29 @@ class Forecaster(base.Estimator):
         ids = np.empty(len(self.memory_), object)
         ids[:] = list(self.memory_)
         followed = list(self.memory_.values())
-        asked = self._asked(at, ids, zone)
-        late = np.asarray([each.last for each in followed])[asked.codes] >= asked.times
+        queried = self._asked(at, ids, zone)
+        late = np.asarray([each.last for each in followed])[queried.codes] >= queried.times
         if late.any():
             k = int(np.argmax(late))
-            who, last = shown(ids[asked.codes[k]]), self._shown_time(followed[asked.codes[k]].last)
+            who, last = shown(ids[queried.codes[k]]), self._shown_time(followed[queried.codes[k]].last)
             raise ValueError(
-                f"predict(at=...): {who} was observed at {last}, not before {self._shown_time(asked.times[k])}; ask "
+                f"predict(at=...): {who} was observed at {last}, not before {self._shown_time(queried.times[k])}; ask "
                 "for later times."
             )
-        since = asked.times - np.asarray([each.origin for each in followed])[asked.codes]
-        self._check_reach(since, lambda k: self._shown_time(asked.times[k]), "predict(at=...)")
+        since = queried.times - np.asarray([each.origin for each in followed])[queried.codes]
+        self._check_reach(since, lambda k: self._shown_time(queried.times[k]), "predict(at=...)")
         moments = (since / self.clock_.unit).astype(np.float32)
-        answers = np.zeros((2, len(asked.codes), len(self.columns_.values)), np.float32)
+        answers = np.zeros((2, len(queried.codes), len(self.columns_.values)), np.float32)
         carried = [each.memory for each in followed]
-        for k in np.argsort(asked.times, kind="stable"):  # from one asked time to the next, as a whole history is
-            code = asked.codes[k]
+        for k in np.argsort(queried.times, kind="stable"):  # from one asked time to the next, as a whole history is
+            code = queried.codes[k]
             carried[code], mean, sd = _ask(model, carried[code], jnp.asarray(moments[k : k + 1]))
             answers[:, k] = mean[0], sd[0]
         mean = np.asarray(self.scaler_.unscale(answers[0]))
         sd = np.asarray(self.scaler_.unscale_deviation(answers[1]))
         given = given_times(at)
         backend = given.implementation.value if isinstance(given, nw.DataFrame) else _installed()
-        return self._answer_frame(asked, ids, mean, sd, kind, zone, backend)
+        return self._answer_frame(queried, ids, mean, sd, kind, zone, backend)
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -297,9 +297,9 @@ class Forecaster(base.Estimator):
             )
         return _Asked(np.asarray([code[item] for item in wanted]), times)
 
-    def _answer(self, panel: base.Panel, asked: "_Asked", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _answer(self, panel: base.Panel, queried: "_Asked", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation for each asked id and time, in the units of the data."""
-        used, codes = np.unique(asked.codes, return_inverse=True)
+        used, codes = np.unique(queried.codes, return_inverse=True)
         order = np.lexsort((since, codes))  # in time, as a solver walks
         starts = np.searchsorted(codes[order], np.arange(len(used) + 1))
         counts = np.diff(starts)
@@ -313,14 +313,14 @@ class Forecaster(base.Estimator):
         return mean, sd
 
     def _answer_frame(
-        self, asked: "_Asked", ids: np.ndarray, mean, sd, kind: Kind, zone: str | None, backend: Any
+        self, queried: "_Asked", ids: np.ndarray, mean, sd, kind: Kind, zone: str | None, backend: Any
     ) -> Any:
         names = self.columns_.values
         each = len(names)
         data: dict[str, Any] = {
-            self.columns_.id: ids[np.repeat(asked.codes, each)].tolist(),
-            self.columns_.time: write_times(np.repeat(asked.times, each), kind, zone, backend),
-            "variable": list(names) * len(asked.codes),
+            self.columns_.id: ids[np.repeat(queried.codes, each)].tolist(),
+            self.columns_.time: write_times(np.repeat(queried.times, each), kind, zone, backend),
+            "variable": list(names) * len(queried.codes),
             "mean": mean.ravel().astype(np.float64),
         }
         for q in self.quantiles:
@@ -368,7 +368,7 @@ def _installed() -> str:
 
 @compiled
 def _remember(model: GRUODEBayes) -> Memory:
-    return model.remember()
+    return model.fit_reference_statistics()
 
 
 @compiled

@@ -7,7 +7,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from ..series import Question, Scaler, Series
+from ..series import Query, Scaler, Series
 from ..tasks import Forecast, Headed
 from ..train import Progress
 from . import base, explain, pictures
@@ -111,10 +111,10 @@ class Imputer(base.Estimator):
         self._check_fitted()
         what = "the table to evaluate on"
         panel = self._scaled(read(frame, self.columns_, what=what), what)
-        question = _hidden(panel.series, self.hide, self.seed)
-        if not question.scored.any():
+        query = _hidden(panel.series, self.hide, self.seed)
+        if not query.scored.any():
             raise ValueError(f"{what}: there are too few values to hide a part of {self.hide:.0%}; give more rows.")
-        return base.measured(self.model_, question, panel)
+        return base.measured(self.model_, query, panel)
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
@@ -138,10 +138,10 @@ def _filled(given: nw.Series, blank: np.ndarray, expected: np.ndarray) -> np.nda
     return np.where(blank, expected, known)
 
 
-def _hidden(series: Series, part: float, seed: int) -> Question:
+def _hidden(series: Series, part: float, seed: int) -> Query:
     """A part of the values hidden from what is known, and scored."""
     observed = np.asarray(series.observed)
     hide = observed & (np.random.default_rng(seed).random(observed.shape) < part)
     seen = observed & ~hide
     known = Series(series.times, np.where(seen, series.values, 0).astype(np.float32), seen, series.length)
-    return Question(known, series.times, series.values, observed, hide)
+    return Query(known, series.times, series.values, observed, hide)

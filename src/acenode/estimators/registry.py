@@ -101,7 +101,7 @@ def _gru_ode_augmented(s: Sizes, key):
 
 def _gru_ode_attentive(s: Sizes, key):
     one, two = jax.random.split(key)
-    f, g = GRUField(s.hidden, own_leak=True, key=one), pairwise_field("gru_linear", s.hidden, key=two)
+    f, g = GRUField(s.hidden, self_decay=True, key=one), pairwise_field("gru_linear", s.hidden, key=two)
     return CoEvolvingODE(f, g, Pairwise(), Correlation(s.hidden))
 
 
@@ -179,8 +179,8 @@ MODELS: dict[str, Entry] = {
     "latent-ode": Entry(_latent(_latent_plain), _hidden, _hidden, "an ODE-RNN encoder and a latent ODE"),
     "augmented-latent-ode": Entry(_latent(_latent_augmented), _hidden, _wider, "the same with five more dimensions"),
     "gru-d": _filter(GRUD, "a GRU whose inputs and state decay with time"),
-    "gru-simple": _filter(GRUSimple, "a GRU fed with values, mask and the time since each was seen"),
-    "rnn-dt": _filter(RNNDt, "a GRU fed with values, mask and the gap"),
+    "gru-simple": _filter(GRUSimple, "a GRU given values, mask and the time since each was seen"),
+    "rnn-dt": _filter(RNNDt, "a GRU given values, mask and the gap"),
     "rnn-impute": _filter(RNNImpute, "a GRU whose missing inputs are imputed"),
     "rnn-decay": _filter(RNNDecay, "a GRU whose state decays with time"),
     "t-lstm": _filter(TLSTM, "an LSTM whose memory fades with time"),

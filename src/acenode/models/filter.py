@@ -87,7 +87,7 @@ class Filter(eqx.Module):
         times = jnp.asarray(series.times)
         origin, known = times[0], series.length > 0
 
-        def walk(carry, row):
+        def masked_scan(carry, row):
             state, time = carry
             now, values, observed, counts, row_key = row
             # Not simply to the row before: many small drifts need not be one large one.
@@ -99,7 +99,7 @@ class Filter(eqx.Module):
 
         counts = series.real & jnp.any(series.observed, axis=1)
         rows = (times, series.values, series.observed, counts, _numbered_keys(key, times.shape[0]))
-        (last, _), after = lax.scan(walk, (first, origin), rows)
+        (last, _), after = lax.scan(masked_scan, (first, origin), rows)
 
         # In the precision of the rows: a query at the time of a row must not miss it by a rounding.
         queries = jnp.asarray(queries, times.dtype)

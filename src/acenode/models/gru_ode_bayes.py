@@ -19,11 +19,11 @@ from ..ode.accumulated import started
 from ..ode.solve import check_slope
 from ..ode.stepping import BAD_TIMES, OK, TOO_MANY_STEPS
 from ..series import Series
-from .ticks import ticks
+from .masked_scan import masked_scan
+from .time_grid import time_grid
 from .trace import Trace
-from .walk import walk
 
-_SHARP = 0.01  # standard deviation to which the state after a jump is drawn around the observed value
+_POSTERIOR_SD = 0.01  # standard deviation to which the state after a jump is drawn around the observed value
 
 
 class Emission(eqx.Module):
@@ -138,7 +138,7 @@ class GRUODEBayes(eqx.Module):
         values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)
         batch = values.shape[0]
         seen = observed.any(axis=2) & (jnp.arange(values.shape[1]) < jnp.asarray(series.length)[:, None])
-        lay = lambda t, s, q: ticks(t, s, q, self.start, self.step, self.count)  # noqa: E731
+        lay = lambda t, s, q: time_grid(t, s, q, self.start, self.step, self.count)  # noqa: E731
         laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
         ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
@@ -149,20 +149,20 @@ class GRUODEBayes(eqx.Module):
         late = lambda leaf: jnp.pad(leaf.swapaxes(0, 1), ((1, 0), *((0, 0),) * (leaf.ndim - 1)))  # noqa: E731
         early = lambda leaf: jnp.pad(leaf.T, ((0, 1), (0, 0)))  # noqa: E731
         xs = (late(x), late(o), early(laid.time), early(laid.dt))
-        tick = _Tick(eqx.tree_at(lambda m: m.ode, self, ode), keep)
-        last, path = walk(tick, begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
+        tick = _GridStep(eqx.tree_at(lambda m: m.ode, self, ode), keep)
+        last, path = masked_scan(tick, begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
         before = jax.tree.map(lambda leaf: leaf[1:], path)
         pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
-        asked = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
-        rows_at = jax.vmap(lambda row: _row_ticks(row, values.shape[1]))(laid.row)
+        queried = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
+        rows_at = jax.vmap(lambda row: _row_places(row, values.shape[1]))(laid.row)
         too_early = (seen & (jnp.asarray(series.times) < self.start)).any(axis=1)
         status = jnp.where(too_early, BAD_TIMES, jnp.where(laid.enough, OK, TOO_MANY_STEPS)).astype(jnp.int32)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(status == OK, ode.hidden(asked))[None],
+            states=_zero_unless(status == OK, ode.hidden(queried))[None],
             summary=ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
-            attention=_logits(ode, asked)[None] if attention and hasattr(ode, "logits") else None,
+            attention=_logits(ode, queried)[None] if attention and hasattr(ode, "logits") else None,
             stats=Stats(used, none, used, used, status),
             # A renewed attention is one of states after observations; at the very start all series are alike.
             h0=ode.hidden(last if getattr(ode, "renew", False) else begin),
@@ -172,7 +172,7 @@ class GRUODEBayes(eqx.Module):
 
     # --- one observation at a time ----------------------------------------------------------------------------
 
-    def remember(self, batch: int = 1) -> Memory:
+    def fit_reference_statistics(self, batch: int = 1) -> Memory:
         """What is known before the first observation."""
         _, keep = self._masks(batch, None)
         return Memory(self.ode.begin(jax.vmap(self.first)(keep)), jnp.full(batch, self.start))
@@ -229,14 +229,14 @@ class GRUODEBayes(eqx.Module):
 
         def one(h, x, o, k):
             mean, log_variance = self.emission(self.jump(h, x, o, *self.emission(h, k)), k)
-            far = (jnp.exp(log_variance) + jnp.square(mean - x)) / (2 * _SHARP**2)
-            return jnp.where(o, np.log(_SHARP) - 0.5 * log_variance + far - 0.5, 0.0)
+            far = (jnp.exp(log_variance) + jnp.square(mean - x)) / (2 * _POSTERIOR_SD**2)
+            return jnp.where(o, np.log(_POSTERIOR_SD) - 0.5 * log_variance + far - 0.5, 0.0)
 
         each = jax.vmap(jax.vmap(one, in_axes=(0, 0, 0, None)))(before, values, observed, keep)
         return self.mixing * each.sum(axis=(1, 2)) / jnp.maximum(observed.sum(axis=(1, 2)), 1)
 
 
-class _Tick(eqx.Module):
+class _GridStep(eqx.Module):
     """The step of the walk: meet a row, then move on."""
 
     model: GRUODEBayes
@@ -286,7 +286,7 @@ def _zero_unless(well, x):
     return jnp.where(well.reshape(-1, *(1,) * (x.ndim - 1)), x, 0.0)
 
 
-def _row_ticks(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " rows"]:
+def _row_places(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " rows"]:
     """The tick at which each row is met; 0 for those that never are."""
     every = jnp.arange(row_of_tick.size, dtype=jnp.int32)
     place = jnp.zeros(rows, jnp.int32)

@@ -41,7 +41,7 @@ class WithLastValue(eqx.Module):
     """A model whose states, vectors, are followed by the last value of every variable that is known by then, and by
     how long ago that was.
 
-    A variable that was not observed yet has its training mean, of time 0. `tasks.LeaningDecoder` reads such states. At
+    A variable that was not observed yet has its training mean, of time 0. `tasks.ResidualDecoder` reads such states. At
     the time of a known value that value is the last one: for questions about what is not known.
     """
 
@@ -62,7 +62,7 @@ class WithLastValue(eqx.Module):
     ) -> Trace:
         trace = self.model(series, times, key, attention=attention)
         known = jnp.asarray(series.times)
-        by_then = jax.vmap(lambda known, asked: jnp.searchsorted(known, asked, side="right"))(known, times)
+        by_then = jax.vmap(lambda known, queried: jnp.searchsorted(known, queried, side="right"))(known, times)
         rows = jnp.pad(last_rows(series), ((0, 0), (1, 0), (0, 0)), constant_values=-1)  # before the first: none
         last = jnp.take_along_axis(rows, by_then[:, :, None], axis=1)
         row = jnp.maximum(last, 0)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from ..layers import Init, Linear, normal_linear
 from ..ode.fields import MLPField
 from ..series import Series
-from .walk import walk
+from .masked_scan import masked_scan
 
 _PARTS = 50  # a gap of a fiftieth of the span is cut into several Euler steps
 _FIRST_GAP = 0.01  # the hop before the first row
@@ -61,7 +61,7 @@ def moves(times: Float[Array, " rows"], length: Int[Array, ""], backward: bool) 
 
 
 class GatedUpdate(eqx.Module):
-    """The Latent-ODE gated unit on a mean and a spread, fed with values and mask.
+    """The Latent-ODE gated unit on a mean and a spread, given values and mask.
 
     `u, r` gates and candidates from networks with one hidden tanh layer; the candidate has no tanh on its output.
     What depends on the input row alone is computed for all rows at once by `project`.
@@ -108,7 +108,7 @@ class GatedUpdate(eqx.Module):
 
 
 class Move(eqx.Module):
-    """An Euler step of the mean, then the update with a row if there is one: the step of a `walk`."""
+    """An Euler step of the mean, then the update with a row if there is one: the step of a `masked_scan`."""
 
     field: Callable
     unit: GatedUpdate
@@ -163,7 +163,7 @@ class ODERNN(eqx.Module):
         xs, last_moves = jax.vmap(self._laid_out, out_axes=(1, 0))(series)
         projected, dt, update = xs
         zero = jnp.zeros((dt.shape[1], self.size), projected[0].dtype)
-        last, before = walk(Move(self.field, self.unit), (zero, zero), xs, update | (dt != 0))
+        last, before = masked_scan(Move(self.field, self.unit), (zero, zero), xs, update | (dt != 0))
         means = jnp.concatenate([before[0][1:], last[0][None]])
         return last, jax.vmap(lambda means, at: means[at], in_axes=(1, 0))(means, last_moves)
 

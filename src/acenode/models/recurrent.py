@@ -1,4 +1,4 @@
-"""Recurrent rivals of the ODE models, as cells for `Filter`.
+"""Recurrent baselines of the ODE models, as cells for `Filter`.
 
 They differ in how they are told that time has passed: as an input, as a decay of what was last seen, or as a decay of
 what is remembered. Throughout, x is a row (0 where missing), m its mask, `gap` the time since the last row, and Delta

@@ -23,8 +23,7 @@ class Trace(eqx.Module):
     times: Array | None
     keep: Float[Array, "batch width"] | None = None  # mask of dropout with which the model's own emission is asked
 
-    @property
-    def judged(self) -> "Trace":
+    def mask_failed(self) -> "Trace":
         """The same, with NaN where the solve failed: the zeros that training leaves out are no answer to be scored."""
         failed = self.stats.failed.reshape(self.states.shape[:2])
         given = (self.states, self.summary)

@@ -33,9 +33,9 @@ class RowFirst(eqx.Module):
 
 
 class RowGRUField(eqx.Module):
-    """The continuous GRU of `GRUField` on every row, fed with the row's place: `dh_i/dt = (1 - z_i) * (u_i - h_i)`.
+    """The continuous GRU of `GRUField` on every row, given the row's place: `dh_i/dt = (1 - z_i) * (u_i - h_i)`.
 
-    Under attention the leak is that of the row itself, as with `GRUField(own_leak=True)`.
+    Under attention the leak is that of the row itself, as with `GRUField(self_decay=True)`.
     """
 
     places: Float[Array, "variables rank"]

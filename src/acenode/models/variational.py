@@ -1,4 +1,4 @@
-"""Rivals with a random latent state and no ODE: `SequentialVAE`, one state a row; `RNNVAE`, one a series."""
+"""Baselines with a random latent state and no ODE: `SequentialVAE`, one state a row; `RNNVAE`, one a series."""
 
 from typing import NamedTuple
 

@@ -7,8 +7,8 @@ from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
 from .convolution import Conv as Conv, GroupNorm as GroupNorm
 from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
 from .fields import (
-    FedGRUField as FedGRUField,
-    FedMLPField as FedMLPField,
+    ConditionedGRUField as ConditionedGRUField,
+    ConditionedMLPField as ConditionedMLPField,
     GRUField as GRUField,
     MLPField as MLPField,
     RowField as RowField,
@@ -23,8 +23,8 @@ from .initial import (
 from .pairwise_fields import (
     GRULinear as GRULinear,
     GRURows as GRURows,
-    Leaky as Leaky,
     QueryKey as QueryKey,
+    SelfDecay as SelfDecay,
     pairwise_field as pairwise_field,
 )
 from .path import Path as Path

@@ -12,15 +12,15 @@ class Pairwise(eqx.Module):
     `a` is H x H for each sample; row i of `weights(a)` says how dimension i attends to all dimensions and adds
     up to one. A state of shape (H, C), such as H regions with C numbers each, is attended over its first axis.
 
-    `scale` multiplies the logits before the softmax. The paper has 1; correlations lie in [-1, 1], so their
-    softmax is nearly flat, and a larger scale sharpens it.
+    `temperature` divides the logits before the softmax. The paper has 1; correlations lie in [-1, 1], so their
+    softmax is nearly uniform, and a lower temperature concentrates it.
     """
 
-    scale: float = eqx.field(static=True, default=1.0)
+    temperature: float = eqx.field(static=True, default=1.0)
 
     def weights(self, a: Float[Array, "*batch h h"]) -> Float[Array, "*batch h h"]:
         """The attention itself."""
-        return jax.nn.softmax(self.scale * a, axis=-1)
+        return jax.nn.softmax(a / self.temperature, axis=-1)
 
     def __call__(self, h: Float[Array, "h *rest"], a: Float[Array, "h h"]) -> Float[Array, "h *rest"]:
         return jnp.tensordot(self.weights(a), h, axes=1)

@@ -13,7 +13,7 @@ from .attention import Elementwise, Pairwise
 from .constant import Constant
 from .evolve import where_jumped
 from .initial import Correlation, correlation
-from .path import Path, check_question
+from .path import Path, check_query
 from .solve import Solver, check_solver
 from .stepping import SAMPLES
 
@@ -49,8 +49,8 @@ class CoEvolvingODE(eqx.Module):
 
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
 
-    `remembered` is what `remember` has measured. `dataclasses.replace(ode, solver=...)` is the same ODE with another
-    solver.
+    `reference` is what `fit_reference_statistics` has measured. `dataclasses.replace(ode, solver=...)` is the same ODE
+    with another solver.
     """
 
     f: Callable
@@ -62,7 +62,7 @@ class CoEvolvingODE(eqx.Module):
     renew: bool = eqx.field(static=True)
     hold_attention: bool
     inference: bool
-    remembered: "_Remembered | None"
+    reference: "_ReferencePath | None"
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class CoEvolvingODE(eqx.Module):
         renew: bool = False,
         hold_attention: bool = False,
         inference: bool = False,
-        remembered: "_Remembered | None" = None,
+        reference: "_ReferencePath | None" = None,
     ):
         if evolution not in get_args(Evolution):
             raise ValueError(f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}.")
@@ -92,10 +92,10 @@ class CoEvolvingODE(eqx.Module):
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, so all must step together: "
                 "give a solver with a fixed step, e.g. Solver('rk4', step=0.05)."
             )
-        if evolution in ("fixed", "shared") and solver.gradient == "backsolve":
+        if evolution in ("fixed", "shared") and solver.adjoint == "backsolve":
             raise ValueError(
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, which cannot be solved "
-                "backwards: give a solver with gradient='checkpointed' or 'direct'."
+                "backwards: give a solver with adjoint='checkpointed' or 'direct'."
             )
         if isinstance(attention, type) or not hasattr(attention, "weights"):
             raise ValueError(f"CoEvolvingODE(attention={attention!r}): give an attention such as Pairwise().")
@@ -104,13 +104,13 @@ class CoEvolvingODE(eqx.Module):
         self.renew = renew
         self.hold_attention = hold_attention
         self.inference = inference
-        self.remembered = remembered
+        self.reference = reference
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         """Solve from `h0` at the first of `times`. `attention=False` leaves `Path.a` out, which is quicker."""
-        times = check_question("CoEvolvingODE", h0, times)
+        times = check_query("CoEvolvingODE", h0, times)
         if self.evolution in ("fixed", "shared") and self.inference:
-            return self._along_remembered(h0, times, attention)
+            return self._along_reference(h0, times, attention)
         a0 = self.initial(h0)
         expected = (h0.shape[0], *self.attention.shape(h0.shape[1:]))
         if a0.shape != expected:
@@ -181,7 +181,7 @@ class CoEvolvingODE(eqx.Module):
         assert self.g is not None  # checked by __init__
         return _Coupled(self.f, self.g, self.attention, self.hold_attention, shared)
 
-    def remember(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
+    def fit_reference_statistics(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
         """The same ODE, knowing the batch statistics of these training states for evaluation.
 
         `h0` are first states of training samples, `times` any times that span what will be asked.
@@ -197,17 +197,17 @@ class CoEvolvingODE(eqx.Module):
         knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)
         path = eqx.nn.inference_mode(ode, False)(h0, knots)
         assert path.a is not None
-        remembered = _Remembered(Constant(knots), Constant(stop_gradient(path.a[0])))
-        return eqx.tree_at(lambda o: o.remembered, ode, remembered, is_leaf=lambda x: x is None)
+        reference = _ReferencePath(Constant(knots), Constant(stop_gradient(path.a[0])))
+        return eqx.tree_at(lambda o: o.reference, ode, reference, is_leaf=lambda x: x is None)
 
-    def _along_remembered(self, h0, times, attention):
-        if self.remembered is None:
+    def _along_reference(self, h0, times, attention):
+        if self.reference is None:
             raise ValueError(
                 f"CoEvolvingODE(evolution={self.evolution!r}) in inference mode follows an attention remembered from "
-                "training data: call ode.remember(h0, times) first."
+                "training data: call ode.fit_reference_statistics(h0, times) first."
             )
-        h, stats = self.solver.solve(_Followed(self.f, self.attention, self.remembered), h0, times)
-        a = jax.vmap(jax.vmap(self.remembered))(times) if attention else None
+        h, stats = self.solver.solve(_Followed(self.f, self.attention, self.reference), h0, times)
+        a = jax.vmap(jax.vmap(self.reference))(times) if attention else None
         return Path(times, h, a, stats)
 
 
@@ -271,7 +271,7 @@ class _Recomputed(eqx.Module):
         return slope_of(self.f, t, self.attention(h, correlation(batch)), h)
 
 
-class _Remembered(eqx.Module):
+class _ReferencePath(eqx.Module):
     """An attention known at some times, joined by straight lines."""
 
     times: Constant
@@ -290,7 +290,7 @@ class _Followed(eqx.Module):
 
     f: Callable
     attention: Callable
-    remembered: _Remembered
+    reference: _ReferencePath
 
     def __call__(self, t, h, args):
-        return slope_of(self.f, t, self.attention(h, self.remembered(t)), h)
+        return slope_of(self.f, t, self.attention(h, self.reference(t)), h)

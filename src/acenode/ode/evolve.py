@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .path import Path, check_question
+from .path import Path, check_query
 from .solve import Solver, Stats, check_solver
 
 
@@ -39,7 +39,7 @@ class NeuralODE(eqx.Module):
         check_solver("NeuralODE", self.solver)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
-        times = check_question("NeuralODE", h0, times)
+        times = check_query("NeuralODE", h0, times)
         h, stats = self.solver.solve(_Alone(self.f), h0, times)
         return Path(times, h, None, stats)
 
@@ -74,7 +74,7 @@ class AugmentedODE(eqx.Module):
         check_solver("AugmentedODE", self.solver)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
-        times = check_question("AugmentedODE", h0, times)
+        times = check_query("AugmentedODE", h0, times)
         h, stats = self.solver.solve(_Alone(self.f), self.begin(h0), times)
         return Path(times, h, None, stats)
 
@@ -108,7 +108,7 @@ class ResidualStack(eqx.Module):
         self.blocks = tuple(blocks)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
-        times = check_question("ResidualStack", h0, times)
+        times = check_query("ResidualStack", h0, times)
         states = [h0]
         for block in self.blocks:
             states.append(states[-1] + eqx.filter_vmap(block)(states[-1]))

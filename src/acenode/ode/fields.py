@@ -62,7 +62,7 @@ class GRUField(eqx.Module):
     that starts inside [-1, 1] stays there.
 
     As the f of a `CoEvolvingODE` it is given the attended state h' in place of h, the leak included. Where two
-    dimensions attend to each other, the leak of either pushes the other away, and h runs away. `own_leak` has
+    dimensions attend to each other, the leak of either pushes the other away, and h diverges. `self_decay` has
     `dh/dt = (1 - z) * (u - h)` with z and u from h', but h itself in the leak: then h stays inside [-1, 1] whatever
     the attention does.
     """
@@ -72,10 +72,10 @@ class GRUField(eqx.Module):
     candidate: Linear
     sees_state: bool = eqx.field(static=True)
 
-    def __init__(self, size: int, own_leak: bool = False, *, key: PRNGKeyArray):
+    def __init__(self, size: int, self_decay: bool = False, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
         self.reset, self.update, self.candidate = (Linear(size, size, use_bias=False, key=k) for k in keys)
-        self.sees_state = own_leak
+        self.sees_state = self_decay
 
     def __call__(
         self, t: Float[Array, ""], h: Float[Array, " h"], own: Float[Array, " h"] | None = None
@@ -86,8 +86,8 @@ class GRUField(eqx.Module):
         return (1 - z) * (u - (h if own is None else own))
 
 
-class FedGRUField(eqx.Module):
-    """A continuous GRU of h that is fed with the attended state h' as its input, for the f of a `CoEvolvingODE`.
+class ConditionedGRUField(eqx.Module):
+    """A continuous GRU of h that is given the attended state h' as its input, for the f of a `CoEvolvingODE`.
 
     `r = sigmoid(W_r h + V_r h')`, `z = sigmoid(W_z h + V_z h')`, `u = tanh(W_u (r * h) + V_u h')`,
     `dh/dt = (1 - z) * (u - h)`. With V = 0 it is `GRUField` without attention, and the V start small. A state that
@@ -111,7 +111,7 @@ class FedGRUField(eqx.Module):
         return (1 - z) * (jnp.tanh(self.cell.candidate(r * h) + x_candidate) - h)
 
 
-class FedMLPField(eqx.Module):
+class ConditionedMLPField(eqx.Module):
     """A perceptron of h and of the attended state h' beside it, for the f of a `CoEvolvingODE`; as `MLPField`."""
 
     field: MLPField

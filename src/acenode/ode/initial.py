@@ -37,8 +37,8 @@ class Correlation(eqx.Module):
     """The correlation matrix of h(0): the paper's choice for time series.
 
     While training, over the mini-batch. In inference mode (`equinox.nn.inference_mode`) a stored `reference`,
-    measured on training data by `remember`, so that the attention never depends on the rest of a batch. `fit` sees to
-    that; before, there is none, and what is predicted is not a number.
+    measured on training data by `fit_reference_statistics`, so that the attention never depends on the rest of a
+    batch. `fit` does that; before, predictions are NaN.
     """
 
     reference: Constant
@@ -55,7 +55,7 @@ class Correlation(eqx.Module):
             raise ValueError(f"Correlation({size}): h0 has shape {h0.shape}; give Correlation({h0.shape[1]}).")
         return jnp.broadcast_to(matrix, (h0.shape[0], *matrix.shape)).astype(h0.dtype)
 
-    def remember(self, h0: Float[Array, "batch h *rest"]) -> "Correlation":
+    def fit_reference_statistics(self, h0: Float[Array, "batch h *rest"]) -> "Correlation":
         """The same q with the correlation of these first states as its reference."""
         return eqx.tree_at(lambda q: q.reference, self, Constant(correlation(h0)))
 
@@ -98,13 +98,13 @@ class ConvInitial(eqx.Module):
 
 
 class Identity(eqx.Module):
-    """Every dimension attends to itself: a(0) = `sharpness` times the identity matrix.
+    """Every dimension attends to itself: a(0) = `logit` times the identity matrix.
 
-    Under `Pairwise` the default sharpness makes the softmax exactly the identity; 0 makes it uniform.
+    Under `Pairwise` the default logit makes the softmax exactly the identity; 0 makes it uniform.
     """
 
-    sharpness: float = eqx.field(static=True, default=1e3)
+    logit: float = eqx.field(static=True, default=1e3)
 
     def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch h h"]:
-        eye = self.sharpness * jnp.eye(h0.shape[1], dtype=h0.dtype)
+        eye = self.logit * jnp.eye(h0.shape[1], dtype=h0.dtype)
         return jnp.broadcast_to(eye, (h0.shape[0], *eye.shape))

@@ -43,7 +43,7 @@ def stages(field, args, t, dt, y, slope, tableau: Tableau):
     for weights, c in zip(tableau.a, tableau.c, strict=True):
         y_new = combine(y, dt, weights, slopes)
         slopes.append(field(t + c * dt, y_new, args))
-    if not tableau.last_is_next:
+    if not tableau.fsal:
         y_new = combine(y, dt, tableau.b, slopes)
     return slopes, y_new
 

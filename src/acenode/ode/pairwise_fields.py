@@ -34,7 +34,7 @@ class GRULinear(eqx.Module):
 
 
 class GRURows(eqx.Module):
-    """Every row of a is the hidden state of one continuous GRU that is fed h'; |a| <= 1 is kept."""
+    """Every row of a is the hidden state of one continuous GRU that is given h'; |a| <= 1 is kept."""
 
     hidden: Linear
     inputs: Linear
@@ -99,10 +99,10 @@ class QueryKey(eqx.Module):
         return q @ k.T / jnp.sqrt(q.shape[1]) - jnp.exp(self.log_decay) * a
 
 
-class Leaky(eqx.Module):
+class SelfDecay(eqx.Module):
     """Any g with a leak: `da/dt = g(t, h') - rate * a`. The rate is learned and positive.
 
-    A logit that only adds up runs away, its softmax saturates and its gradient dies; the leak lets old attention fade.
+    A logit that only adds up diverges, its softmax saturates and its gradient dies; the leak lets old attention fade.
     """
 
     g: Callable

@@ -31,7 +31,7 @@ class Path(eqx.Module):
         return jnp.where(failed, 0.0, self.h)
 
 
-def check_question(name: str, h0: Array, times: Array) -> Float[Array, "batch times"]:
+def check_query(name: str, h0: Array, times: Array) -> Float[Array, "batch times"]:
     """Refuse what cannot be solved; give every sample its row of times.
 
     Shapes are always checked, values where they are known (not traced by `jit`).

@@ -15,10 +15,10 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from . import stepping
 from .step_size import Control
-from .stepping_back import pullbacks_per_step
+from .stepping_back import vjp_evaluations_per_step
 from .tableau import METHODS, Tableau
 
-Gradient = Literal["checkpointed", "backsolve", "direct"]
+Adjoint = Literal["checkpointed", "backsolve", "direct"]
 
 SENTENCES = {
     stepping.OK: "solved",
@@ -27,7 +27,7 @@ SENTENCES = {
     stepping.STEP_TOO_SMALL: "the step size shrank to nothing: the vector field is stiff or blows up; loosen "
     "rtol and atol, use a fixed step, or lower the learning rate",
     stepping.NOT_FINITE: "the state became infinite or not a number: lower the learning rate or the step, check "
-    "the inputs, or, if the attention starts from a correlation, call ode.remember before predicting",
+    "the inputs, or, if the attention starts from a correlation, call ode.fit_reference_statistics before predicting",
     stepping.BAD_TIMES: "the times are not finite, not sorted, or before the start: sort those of each sample, and "
     "repeat the last one where it has fewer than others",
 }
@@ -37,14 +37,14 @@ class Stats(eqx.Module):
     """What the solver did for each sample.
 
     `status` is 0 where all went well; `sentence(status)` says what went wrong and what to do elsewhere.
-    `evaluations` counts calls of the vector field (NFE, forward), `pullbacks` those with a vector-Jacobian product
-    that a gradient would take (NFE, backward); -1 where the method does not count them.
+    `evaluations` counts calls of the vector field (NFE, forward), `vjp_evaluations` the vector-Jacobian products that a
+    gradient would take (NFE, backward); -1 where the method does not count them.
     """
 
     steps: Int[Array, " batch"]
     rejected: Int[Array, " batch"]
     evaluations: Int[Array, " batch"]
-    pullbacks: Int[Array, " batch"]
+    vjp_evaluations: Int[Array, " batch"]
     status: Int[Array, " batch"]
 
     @property
@@ -70,7 +70,7 @@ class Solver:
     - `rtol`, `atol`: tolerances of an adaptive method.
     - `step`: a fixed step size instead of tolerances; needed by the methods without an error estimate. The
       last step is cut to end at the last time.
-    - `gradient`: `checkpointed` (exact for the steps taken, memory grows with the square root of their
+    - `adjoint`: `checkpointed` (exact for the steps taken, memory grows with the square root of their
       number), `backsolve` (the continuous adjoint, solved backwards: constant memory, approximate) or `direct`
       (exact, by nested checkpoints of another loop: slower, for checking the others). `checkpointed` can be
       differentiated forwards over backwards (`jax.hessian`), `direct` in any order, `backsolve` once. No form has a
@@ -84,16 +84,16 @@ class Solver:
     rtol: float = 1e-4
     atol: float = 1e-5
     step: float | None = None
-    gradient: Gradient = "checkpointed"
+    adjoint: Adjoint = "checkpointed"
     max_steps: int = 4096
     checkpoints: int = 64
 
     def __post_init__(self):
         if self.method not in METHODS:
             raise ValueError(f"Solver(method={self.method!r}): no such method. Choose from {', '.join(METHODS)}.")
-        if self.gradient not in get_args(Gradient):
+        if self.adjoint not in get_args(Adjoint):
             raise ValueError(
-                f"Solver(gradient={self.gradient!r}): no such gradient. Choose from {', '.join(get_args(Gradient))}."
+                f"Solver(adjoint={self.adjoint!r}): no such adjoint. Choose from {', '.join(get_args(Adjoint))}."
             )
         if self.step is None and not METHODS[self.method].adaptive:
             raise ValueError(f"Solver(method={self.method!r}) has no error estimate: give it a step, e.g. step=0.1.")
@@ -139,14 +139,14 @@ class Solver:
             return jax.tree.map(lambda y: y[:, None], keep(y0)), Stats.none(times.shape[0])
         y0, times = _in_one_precision(field, y0, times, args)
         tableau = METHODS[self.method]
-        if self.gradient != "checkpointed":
+        if self.adjoint != "checkpointed":
             return _solve_by_diffrax(self, tableau, field, y0, times, args, keep)
         control = Control(self.rtol, self.atol, self.step, self.max_steps, self.checkpoints)
         out, counts = stepping.integrate(field, y0, args, times, tableau, control, keep)
         first = 2 if self.adaptive else 1
         evaluations = first + tableau.evaluations_per_step * (counts.accepted + counts.rejected)
-        pullbacks = counts.accepted * pullbacks_per_step(tableau, times)
-        return out, Stats(counts.accepted, counts.rejected, evaluations, pullbacks, counts.status)
+        vjp_evaluations = counts.accepted * vjp_evaluations_per_step(tableau, times)
+        return out, Stats(counts.accepted, counts.rejected, evaluations, vjp_evaluations, counts.status)
 
 
 _alone = eqx.filter_jit(Solver._checked)
@@ -186,7 +186,7 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
         controller = diffrax.PIDController(rtol=solver.rtol, atol=solver.atol)
     else:
         controller = diffrax.ConstantStepSize()
-    if solver.gradient == "backsolve":
+    if solver.adjoint == "backsolve":
         adjoint = diffrax.BacksolveAdjoint()
     else:
         adjoint = diffrax.DirectAdjoint()
@@ -195,7 +195,7 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
         # Padding repeats the last time. Diffrax's backsolve with a fixed step fails on a repeated last time, but
         # not on a repeated first one: ask for the repeats there, and read them from the end.
         place, repeats = jnp.arange(times.size), jnp.sum(times == times[-1]) - 1
-        asked = jnp.where(place < repeats, times[0], jnp.roll(times, repeats))
+        queried = jnp.where(place < repeats, times[0], jnp.roll(times, repeats))
         solution = diffrax.diffeqsolve(
             term,
             _diffrax_method(solver.method, tableau),
@@ -204,7 +204,7 @@ def _solve_by_diffrax(solver: Solver, tableau: Tableau, field, y0, times, args, 
             solver.step,
             y0,
             args,
-            saveat=diffrax.SaveAt(ts=asked),
+            saveat=diffrax.SaveAt(ts=queried),
             stepsize_controller=controller,
             adjoint=adjoint,
             max_steps=solver.max_steps,

@@ -199,7 +199,7 @@ def _forward(vjp_arg, place: _Place, taken, times, tableau: Tableau, control: Co
             t_new = jnp.where(t1 - t_new < 1e-3 * control.step, t1, t_new)
         dt = t_new - t
         slopes, y_new = stages(field, args, t, dt, c.y, c.slope, tableau)
-        slope_new = slopes[-1] if tableau.last_is_next else field(t_new, y_new, args)
+        slope_new = slopes[-1] if tableau.fsal else field(t_new, y_new, args)
         if control.step is None:
             assert tableau.b_error is not None
             error = rms(combine(None, dt, tableau.b_error, slopes), error_scale(control, c.y, y_new))

@@ -38,12 +38,12 @@ def ends_only(times) -> bool:
     return times.shape[1] == 2
 
 
-def pullbacks_per_step(tableau: Tableau, times) -> int:
+def vjp_evaluations_per_step(tableau: Tableau, times) -> int:
     """Calls of the vector field, each with its vector-Jacobian product, in the backward pass of one step.
 
     Reading between the steps takes the slope at the end of the step as well.
     """
-    count = len(tableau.a) + (not tableau.last_is_next)
+    count = len(tableau.a) + (not tableau.fsal)
     return count if ends_only(times) or tableau.dense == "linear" else count + 1
 
 
@@ -70,7 +70,7 @@ def backward(
         slopes, y_new = stages(f, a, t, dt, y, f(t, y, a), tableau)
         if not interpolate:
             return y_new
-        if tableau.last_is_next:
+        if tableau.fsal:
             slope_new = slopes[-1]
         elif tableau.dense == "linear":
             slope_new = None

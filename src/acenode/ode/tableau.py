@@ -9,7 +9,7 @@ class Tableau:
     """Coefficients of one explicit Runge-Kutta method.
 
     `a[i]` and `c[i]` give stage `i + 1`; `b` the step; `b_error` the embedded error estimate, `None` where
-    the method has none. `last_is_next` says that the last stage is the slope at the end of the step.
+    the method has none. `fsal` says that the last stage is the slope at the end of the step.
     `dense` names the interpolant between steps, and `b_middle` the weights of its mid-point.
     """
 
@@ -18,7 +18,7 @@ class Tableau:
     b: tuple[float, ...]
     c: tuple[float, ...]
     b_error: tuple[float, ...] | None = None
-    last_is_next: bool = False
+    fsal: bool = False
     dense: Literal["linear", "cubic", "quartic"] = "cubic"
     b_middle: tuple[float, ...] | None = None
 
@@ -29,7 +29,7 @@ class Tableau:
     @property
     def evaluations_per_step(self) -> int:
         """Calls of the vector field for one more step, the slope at its start being known."""
-        return len(self.a) + (not self.last_is_next)
+        return len(self.a) + (not self.fsal)
 
 
 _DOPRI5_B = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
@@ -49,7 +49,7 @@ DOPRI5 = Tableau(
     b=(*_DOPRI5_B, 0.0),
     c=(1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0),
     b_error=tuple(x - y for x, y in zip((*_DOPRI5_B, 0.0), _DOPRI5_B4, strict=True)),
-    last_is_next=True,
+    fsal=True,
     dense="quartic",
     b_middle=(
         6025192743 / 60171106304,
@@ -92,7 +92,7 @@ TSIT5 = Tableau(
         0.45808210592918686,
         -1 / 66,
     ),
-    last_is_next=True,
+    fsal=True,
     dense="quartic",
     b_middle=(
         0.10741235230096871,

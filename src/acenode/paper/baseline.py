@@ -16,6 +16,6 @@ class Baseline:
     name: str
     score: Callable[[Any, Sequence[int]], Sequence[Mapping[str, float]]]  # metrics on test data, one for each seed
     checksum: Callable[[Any], str]  # of the data in this folder
-    protocol: str = "sound"
+    protocol: str = "comparable"
     by_seed: bool = False
     config: dict[str, object] = field(default_factory=dict)

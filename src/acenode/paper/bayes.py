@@ -10,9 +10,9 @@ from ..models.variable_bayes import RowGRUField, attention_between_variables, va
 from ..ode import (
     AugmentedODE,
     CoEvolvingODE,
+    ConditionedGRUField,
     Correlation,
     Dense,
-    FedGRUField,
     GRUField,
     Identity,
     NeuralODE,
@@ -23,12 +23,13 @@ from ..tasks import Headed
 
 EXTRA = 5  # dimensions that an augmented ODE adds
 CHANNELS = 12  # of a variable's row
-PLAIN, APART = "GRU-ODE-Bayes", "GRU-ODE-Bayes, variables apart"  # rows that others extend by an attention
-MIXED = "GRU-ODE-Bayes, variables mixed evenly"
+PLAIN = "GRU-ODE-Bayes"
+CHANNEL_INDEPENDENT = "GRU-ODE-Bayes, channel-independent"
+UNIFORM = "GRU-ODE-Bayes, uniform attention"
 KEPT: dict[str, object] = {"jump": "attention kept"}
-OWN_LEAK: dict[str, object] = {**KEPT, "leak": "of the state itself"}
-FED: dict[str, object] = {**KEPT, "attention": "input of the GRU"}
-SHARP = 10.0  # on the logits, by validation: with 1 the first attention is nearly the mean of all of h
+SELF_DECAY: dict[str, object] = {**KEPT, "decay": "of the state itself"}
+CONDITIONED: dict[str, object] = {**KEPT, "attention": "input of the GRU"}
+TEMPERATURE = 0.1  # of the softmax, by validation: with 1 the first attention is nearly the mean of all of h
 
 
 def plain(size: int) -> Callable[[Array], NeuralODE]:
@@ -45,26 +46,26 @@ def attentive(
     size: int,
     *,
     form: str = "gru_linear",
-    scale: float = 1.0,
+    temperature: float = 1.0,
     renew: bool = False,
     initial: str = "correlation",
-    own_leak: bool = False,
-    fed: bool = False,
+    self_decay: bool = False,
+    conditioned: bool = False,
 ) -> Callable[[Array], CoEvolvingODE]:
-    """ACE-GRU-ODE-Bayes: g', the scale of the logits, whether a jump makes the attention anew, q, the leak of f'.
+    """ACE-GRU-ODE-Bayes: g', the temperature of the softmax, whether a jump makes the attention anew, q, the leak of f'.
 
-    `fed`: f moves h itself and is fed with the attended state, where the paper's f' sees nothing else.
+    `fed`: f moves h itself and is given the attended state, where the paper's f' sees nothing else.
 
-    By validation a jump keeps the attention: on double OU, sharp with its own leak, one seed, 12 epochs, the NegLL is
+    By validation a jump keeps the attention: on double OU, temperature 0.1 with self-decay, one seed, 12 epochs, the NegLL is
     -1.177 kept and -1.159 renewed.
     """
 
     def make(key):
         one, two, three = jax.random.split(key, 3)
-        f = FedGRUField(size, key=one) if fed else GRUField(size, own_leak, key=one)
+        f = ConditionedGRUField(size, key=one) if conditioned else GRUField(size, self_decay, key=one)
         g = pairwise_field(form, size, key=two)
         q = Correlation(size) if initial == "correlation" else Dense(size, key=three)
-        return CoEvolvingODE(f, g, Pairwise(scale), q, renew=renew)
+        return CoEvolvingODE(f, g, Pairwise(temperature), q, renew=renew)
 
     return make
 
@@ -74,12 +75,12 @@ def between_variables(variables: int) -> Callable[[Array], CoEvolvingODE]:
     return lambda key: attention_between_variables(variables, CHANNELS, key=key)
 
 
-def variables_apart(variables: int) -> Callable[[Array], NeuralODE]:
+def channel_independent(variables: int) -> Callable[[Array], NeuralODE]:
     """The same rows without attention: each variable on its own."""
     return lambda key: NeuralODE(RowGRUField(variables, CHANNELS, key=key))
 
 
-def variables_mixed(variables: int) -> Callable[[Array], CoEvolvingODE]:
+def uniform_attention(variables: int) -> Callable[[Array], CoEvolvingODE]:
     """The same rows, where each sees the mean of all: an attention that cannot choose."""
 
     def make(key):
@@ -94,8 +95,8 @@ def row_bayes(ode: Callable[[Array], object], variables: int, step: float, span:
 
     def build(key):
         one, two = jax.random.split(key)
-        ticks = round(span / step) + 2
-        return Headed(variable_bayes(variables, ode(one), CHANNELS, step=step, count=ticks, key=two), None)
+        time_grid = round(span / step) + 2
+        return Headed(variable_bayes(variables, ode(one), CHANNELS, step=step, count=time_grid, key=two), None)
 
     return build
 
@@ -113,8 +114,8 @@ def bayes(
 
     def build(key):
         one, two = jax.random.split(key)
-        ticks = round(span / step) + 2
-        options = {"extra": extra, "step": step, "count": ticks, "dropout": dropout}
+        time_grid = round(span / step) + 2
+        options = {"extra": extra, "step": step, "count": time_grid, "dropout": dropout}
         return Headed(gru_ode_bayes(variables, ode(one), size, **options, key=two), None)
 
     return build

@@ -1,9 +1,9 @@
-"""USHCN: forecasts of the climate, GRU-ODE-Bayes with and without attention, and its rivals.
+"""USHCN: forecasts of the climate, GRU-ODE-Bayes with and without attention, and its baselines.
 
 The processed national file is not always to be had; the raw records of one state are. The table is made on every
 four-year window of the stations of Maine ("USHCN Maine"), five folds by station; seed k tests on fold k.
 
-The paper gives no architecture for six of its rivals, which it quotes from the literature: those are our definition.
+The paper gives no architecture for six of its baselines, which it quotes from the literature: those are our definition.
 """
 
 import functools as ft
@@ -35,23 +35,23 @@ from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baseline import Baseline
 from .bayes import (
-    APART,
+    CHANNEL_INDEPENDENT,
     CHANNELS,
+    CONDITIONED,
     EXTRA,
-    FED,
     KEPT,
-    MIXED,
-    OWN_LEAK,
     PLAIN,
-    SHARP,
+    SELF_DECAY,
+    TEMPERATURE,
+    UNIFORM,
     attentive,
     augmented,
     bayes,
     between_variables,
+    channel_independent,
     plain,
     row_bayes,
-    variables_apart,
-    variables_mixed,
+    uniform_attention,
 )
 from .figures import attention_over_time, error_over_time
 from .grids import CLIMATE_GRID
@@ -111,9 +111,9 @@ def latent(masked: bool) -> Callable[[Array], Headed]:
 def _folds(data_dir, entire: bool) -> tuple[list, list[Split], str]:
     climate = ushcn.load_maine(data_dir)
     splits = ushcn.folds(climate)
-    questions = [ushcn.question(climate, split.train, entire) for split in splits]
+    queries = [ushcn.query(climate, split.train, entire) for split in splits]
     digest = hashlib.sha256(repr(sorted(climate.sha256.items())).encode()).hexdigest()
-    return questions, splits, digest
+    return queries, splits, digest
 
 
 def prepared(entire: bool, data_dir, seeds: Sequence[int]) -> Prepared:
@@ -121,9 +121,9 @@ def prepared(entire: bool, data_dir, seeds: Sequence[int]) -> Prepared:
     bad = [seed for seed in seeds if not 0 <= seed < FOLDS]
     if bad:
         raise Refused(f"ushcn: seed {bad[0]} asks for a fold that is not there; the folds are 0 to {FOLDS - 1}.")
-    questions, splits, digest = _folds(data_dir, entire)
-    size = len(questions[0])
-    data = jax.tree.map(lambda *parts: jnp.concatenate([jnp.asarray(p) for p in parts]), *(questions[s] for s in seeds))
+    queries, splits, digest = _folds(data_dir, entire)
+    size = len(queries[0])
+    data = jax.tree.map(lambda *parts: jnp.concatenate([jnp.asarray(p) for p in parts]), *(queries[s] for s in seeds))
     moved = [Split(*(np.asarray(part) + k * size for part in splits[s])) for k, s in enumerate(seeds)]
     return Prepared(data, moved, digest)
 
@@ -170,14 +170,16 @@ MODELS: dict[str, Model] = {
     "Augmented-GRU-ODE-Bayes": _published(_bayes(augmented(SIZE), extra=EXTRA)),
     "ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE)), PLAIN, **KEPT),
     "ACE-GRU-ODE-Bayes, renewed": _published(_bayes(attentive(SIZE, renew=True)), PLAIN, jump="attention renewed"),
-    "ACE-GRU-ODE-Bayes, own leak": _published(_bayes(attentive(SIZE, own_leak=True)), PLAIN, **OWN_LEAK),
-    "ACE-GRU-ODE-Bayes, own leak, sharp": _published(
-        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), PLAIN, **OWN_LEAK, scale=SHARP
+    "ACE-GRU-ODE-Bayes, self-decay": _published(_bayes(attentive(SIZE, self_decay=True)), PLAIN, **SELF_DECAY),
+    "ACE-GRU-ODE-Bayes, self-decay, temperature 0.1": _published(
+        _bayes(attentive(SIZE, self_decay=True, temperature=TEMPERATURE)), PLAIN, **SELF_DECAY, temperature=TEMPERATURE
     ),
-    "ACE-GRU-ODE-Bayes, fed": _published(_bayes(attentive(SIZE, fed=True)), PLAIN, **FED),
-    APART: _published(_rows(variables_apart(VARIABLES)), **BY_ROWS),
-    MIXED: _published(_rows(variables_mixed(VARIABLES)), **BY_ROWS),
-    "ACE-GRU-ODE-Bayes, between variables": _published(_rows(between_variables(VARIABLES)), APART, MIXED, **BY_ROWS),
+    "ACE-GRU-ODE-Bayes, conditioned": _published(_bayes(attentive(SIZE, conditioned=True)), PLAIN, **CONDITIONED),
+    CHANNEL_INDEPENDENT: _published(_rows(channel_independent(VARIABLES)), **BY_ROWS),
+    UNIFORM: _published(_rows(uniform_attention(VARIABLES)), **BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": _published(
+        _rows(between_variables(VARIABLES)), CHANNEL_INDEPENDENT, UNIFORM, **BY_ROWS
+    ),
     "FC-ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE, initial="dense")), PLAIN, **KEPT),
 }
 

@@ -12,28 +12,28 @@ import optax
 
 from ..datasets import ou
 from ..datasets.split import Split, random_split
-from ..series import Question, forecast
+from ..series import Query, forecast
 from ..tasks import Forecast
 from ..train import Recipe
 from .baseline import Baseline
 from .bayes import (
-    APART,
+    CHANNEL_INDEPENDENT,
     CHANNELS,
+    CONDITIONED,
     EXTRA,
-    FED,
     KEPT,
-    MIXED,
-    OWN_LEAK,
     PLAIN,
-    SHARP,
+    SELF_DECAY,
+    TEMPERATURE,
+    UNIFORM,
     attentive,
     augmented,
     bayes,
     between_variables,
+    channel_independent,
     plain,
     row_bayes,
-    variables_apart,
-    variables_mixed,
+    uniform_attention,
 )
 from .figures import attention_over_time
 from .row import Prepared, Row, checksum
@@ -50,7 +50,7 @@ _rows = ft.partial(row_bayes, variables=VARIABLES, step=STEP, span=SPAN)
 
 
 @ft.cache
-def _generated() -> tuple[ou.DoubleOU, Split, Question]:
+def _generated() -> tuple[ou.DoubleOU, Split, Query]:
     made = ou.generate(SAMPLES)
     split = random_split(SAMPLES, PARTS, seed=0)
     entire = np.isin(np.arange(SAMPLES), split.train)
@@ -58,18 +58,18 @@ def _generated() -> tuple[ou.DoubleOU, Split, Question]:
 
 
 def _data(data_dir, seeds) -> Prepared:
-    _, split, question = _generated()
-    return Prepared(question, split, checksum(question))
+    _, split, query = _generated()
+    return Prepared(query, split, checksum(query))
 
 
 def _optimum(data_dir, seeds) -> list[dict[str, float]]:
     """The exact filter's scores on the test series."""
-    made, split, question = _generated()
+    made, split, query = _generated()
     predicted = ou.exact_filter(made.panel.series, made.process)
-    asked = np.zeros_like(np.asarray(question.scored))
-    asked[split.test] = np.asarray(question.scored)[split.test]
-    error = np.square(np.asarray(made.panel.series.values) - predicted.mean)[asked]
-    return [{"mse": float(error.mean()), "negll": ou.negll(made.panel.series, predicted, asked)}]
+    queried = np.zeros_like(np.asarray(query.scored))
+    queried[split.test] = np.asarray(query.scored)[split.test]
+    error = np.square(np.asarray(made.panel.series.values) - predicted.mean)[queried]
+    return [{"mse": float(error.mean()), "negll": ou.negll(made.panel.series, predicted, queried)}]
 
 
 def recipe(epochs: int) -> Recipe:
@@ -96,14 +96,16 @@ MODELS: dict[str, Model] = {
     PLAIN: _whole(_bayes(plain(SIZE))),
     "Augmented-GRU-ODE-Bayes": _whole(_bayes(augmented(SIZE), extra=EXTRA)),
     "ACE-GRU-ODE-Bayes": _whole(_bayes(attentive(SIZE)), PLAIN, **KEPT),
-    "ACE-GRU-ODE-Bayes, own leak": _whole(_bayes(attentive(SIZE, own_leak=True)), PLAIN, **OWN_LEAK),
-    "ACE-GRU-ODE-Bayes, own leak, sharp": _whole(
-        _bayes(attentive(SIZE, own_leak=True, scale=SHARP)), PLAIN, **OWN_LEAK, scale=SHARP
+    "ACE-GRU-ODE-Bayes, self-decay": _whole(_bayes(attentive(SIZE, self_decay=True)), PLAIN, **SELF_DECAY),
+    "ACE-GRU-ODE-Bayes, self-decay, temperature 0.1": _whole(
+        _bayes(attentive(SIZE, self_decay=True, temperature=TEMPERATURE)), PLAIN, **SELF_DECAY, temperature=TEMPERATURE
     ),
-    "ACE-GRU-ODE-Bayes, fed": _whole(_bayes(attentive(SIZE, fed=True)), PLAIN, **FED),
-    APART: Model(_rows(variables_apart(VARIABLES)), BY_ROWS),
-    MIXED: Model(_rows(variables_mixed(VARIABLES)), BY_ROWS),
-    "ACE-GRU-ODE-Bayes, between variables": Model(_rows(between_variables(VARIABLES)), BY_ROWS, APART, MIXED),
+    "ACE-GRU-ODE-Bayes, conditioned": _whole(_bayes(attentive(SIZE, conditioned=True)), PLAIN, **CONDITIONED),
+    CHANNEL_INDEPENDENT: Model(_rows(channel_independent(VARIABLES)), BY_ROWS),
+    UNIFORM: Model(_rows(uniform_attention(VARIABLES)), BY_ROWS),
+    "ACE-GRU-ODE-Bayes, between variables": Model(
+        _rows(between_variables(VARIABLES)), BY_ROWS, CHANNEL_INDEPENDENT, UNIFORM
+    ),
 }
 
 

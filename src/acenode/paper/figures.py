@@ -8,7 +8,7 @@ import numpy as np
 
 from ..compiled import compiled
 from ..ode import CoEvolvingODE
-from ..series import Question
+from ..series import Query
 from ..tasks import Headed, Task
 from ..tasks.metrics import error_by_time
 
@@ -18,7 +18,7 @@ _PART = 200  # samples at a time
 def error_over_time(
     model: Headed,
     task: Task,
-    data: Question,
+    data: Query,
     test,
     *,
     bins: int = 12,
@@ -30,10 +30,10 @@ def error_over_time(
 
     `between` two times, so that runs with other test samples have the same bins.
     """
-    asked = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)], data)
-    mean = np.concatenate([_mean(task, model, _rows(asked, part)) for part in _parts(len(asked))])
-    error = np.square(np.asarray(asked.values) - mean)
-    scored, times = np.asarray(asked.scored), np.asarray(asked.times) * unit
+    queried = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)], data)
+    mean = np.concatenate([_mean(task, model, _rows(queried, part)) for part in _parts(len(queried))])
+    error = np.square(np.asarray(queried.values) - mean)
+    scored, times = np.asarray(queried.scored), np.asarray(queried.times) * unit
     edges, mse, count = error_by_time(times, error, scored, bins, between)
     kept = count > 0
     middles = 0.5 * (edges[1:] + edges[:-1])
@@ -57,8 +57,8 @@ def attention_over_time(
     series = _known(data)
     chosen = jax.tree.map(lambda x: jnp.asarray(x)[np.asarray(test)[:samples]], series)
     times = jnp.linspace(0.0, until, points)
-    asked = jnp.broadcast_to(times, (len(chosen), points)).astype(chosen.times.dtype)
-    logits = _attention(model.model, chosen, asked)
+    queried = jnp.broadcast_to(times, (len(chosen), points)).astype(chosen.times.dtype)
+    logits = _attention(model.model, chosen, queried)
     weights = model.model.ode.attention.weights(logits)
     entropy = -jnp.sum(weights * jnp.log(jnp.maximum(weights, 1e-12)), axis=-1)
     return {
@@ -75,8 +75,8 @@ def has_g(model: Any) -> bool:
 
 
 @compiled
-def _attention(model, series, asked):
-    return model(series, asked, jax.random.key(0), attention=True).attention
+def _attention(model, series, queried):
+    return model(series, queried, jax.random.key(0), attention=True).attention
 
 
 @compiled
@@ -86,15 +86,15 @@ def _mean(task, model, batch):
 
 def _known(data: Any):
     """The series that a model sees, whatever the task."""
-    question = getattr(data, "question", data)
-    return question.known if isinstance(question, Question) else data.series
+    query = getattr(data, "query", data)
+    return query.context if isinstance(query, Query) else data.series
 
 
 def _parts(count: int) -> list[slice]:
     return [slice(k, k + _PART) for k in range(0, count, _PART)]
 
 
-def _rows(data: Question, part: slice) -> Question:
+def _rows(data: Query, part: slice) -> Query:
     return jax.tree.map(lambda x: x[part], data)
 
 

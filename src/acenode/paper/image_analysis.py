@@ -32,7 +32,7 @@ Images = Float[Array | np.ndarray, "images rows columns colours"]
 class Features(NamedTuple):
     """What a model makes of each image: the vector that its last layer sees, and all of h(1) as one vector."""
 
-    pooled: Float[np.ndarray, "images width"]
+    ensemble_task: Float[np.ndarray, "images width"]
     maps: Float[np.ndarray, "images numbers"]
 
 
@@ -134,10 +134,10 @@ def attention_weights(
 ) -> Float[np.ndarray, "images times y x channels"]:
     """phi(a(t)) of every element of the feature map (Equation 5), at `times` from 0 on."""
     attention = _elementwise(model)
-    asked = np.asarray(times, float)
-    if asked.ndim != 1 or asked.size == 0 or asked[0] != 0:
+    queried = np.asarray(times, float)
+    if queried.ndim != 1 or queried.size == 0 or queried[0] != 0:
         raise ValueError(f"attention_weights(times={times}): the images stand at time 0, so the first time must be 0.")
-    ask = ft.partial(_ask_weights, model, attention, jnp.asarray(asked))
+    ask = ft.partial(_ask_weights, model, attention, jnp.asarray(queried))
     return _in_batches("attention_weights", ask, images, batch)[0]
 
 

@@ -27,11 +27,11 @@ def silhouettes(model: ImageClassifier, task: LabelImages, data: Pictures, test)
     """
     some = _some(data, test, _CLUSTERED)
     label, found = np.asarray(some.label), features(model, some.images)
-    pooled = silhouette(found.pooled, label, seed=0)
+    ensemble_task = silhouette(found.ensemble_task, label, seed=0)
     maps = silhouette(found.maps[:_CLUSTERED_MAPS], label[:_CLUSTERED_MAPS], seed=0)
     return {
-        "silhouette": pooled["kmeans"],
-        "silhouette_classes": pooled["classes"],
+        "silhouette": ensemble_task["kmeans"],
+        "silhouette_classes": ensemble_task["classes"],
         "silhouette_maps": maps["kmeans"],
         "silhouette_maps_classes": maps["classes"],
     }
@@ -40,7 +40,7 @@ def silhouettes(model: ImageClassifier, task: LabelImages, data: Pictures, test)
 def tsne(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict:
     """Figure 5: the features of some test images in the plane."""
     some = _some(data, test, _EMBEDDED)
-    placed = embedding(features(model, some.images).pooled, seed=0)
+    placed = embedding(features(model, some.images).ensemble_task, seed=0)
     label = np.asarray(some.label)[placed.rows].tolist()
     return {"x": rounded(placed.places[:, 0], 2), "y": rounded(placed.places[:, 1], 2), "label": label}
 

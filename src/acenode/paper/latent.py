@@ -1,4 +1,4 @@
-"""The models of the PhysioNet and Human Activity tables: the Latent-ODE family and its recurrent rivals.
+"""The models of the PhysioNet and Human Activity tables: the Latent-ODE family and its recurrent baselines.
 
 They differ between the tables in their sizes alone; what is read from them (a label, values, a class for each point)
 belongs to the table.
@@ -34,14 +34,14 @@ from ..models import (
 from ..ode import (
     AugmentedODE,
     CoEvolvingODE,
+    ConditionedMLPField,
     Constant,
     Correlation,
     Dense,
-    FedMLPField,
-    Leaky,
     MLPField,
     NeuralODE,
     Pairwise,
+    SelfDecay,
     Solver,
     pairwise_field,
 )
@@ -78,7 +78,7 @@ class Kind(NamedTuple):
     build: Callable[..., eqx.Module]
     state: int
     summary: int
-    deep_decoder: bool  # recurrent rivals decode by a hidden layer, the Latent-ODE family without one
+    deep_decoder: bool  # recurrent baselines decode by a hidden layer, the Latent-ODE family without one
     config: Mapping[str, object] = MappingProxyType({})
     base: str = ""  # the row that it extends by an attention
     differs: str = ""  # what else is not as in that row
@@ -95,15 +95,15 @@ def augmented(sizes: Sizes) -> Callable[[Array], AugmentedODE]:
 def attentive(
     sizes: Sizes,
     form: str = "linear_h2",
-    scale: float = 1.0,
+    temperature: float = 1.0,
     initial: str = "correlation",
     evolution: Evolution = "evolved",
-    leaky: bool = False,
-    fed: bool = False,
+    self_decaying: bool = False,
+    conditioned: bool = False,
 ) -> Callable[[Array], CoEvolvingODE]:
-    """ACE and its ablations: the form of g', the scale of the logits, q, and how a(t) gets its values.
+    """ACE and its ablations: the form of g', the temperature of the softmax, q, and how a(t) gets its values.
 
-    With `leaky` old attention fades; with `fed` f sees h beside the attended state, where the paper's f' sees nothing
+    With `self_decaying` old attention fades; with `conditioned` f sees h beside the attended state, where the paper's f' sees nothing
     else.
     """
 
@@ -112,12 +112,12 @@ def attentive(
         g = None
         if evolution in ("evolved", "shared"):
             g = pairwise_field(form, sizes.latent, sizes.width, sizes.layers, init=sizes.init, key=two)
-            g = Leaky(g) if leaky else g
-        kind = FedMLPField if fed else MLPField
+            g = SelfDecay(g) if self_decaying else g
+        kind = ConditionedMLPField if conditioned else MLPField
         f = kind(sizes.latent, sizes.width, sizes.layers, init=sizes.init, key=one)
         q = Correlation(sizes.latent) if initial == "correlation" else Dense(sizes.latent, key=three)
         solver = SOLVER if evolution in ("evolved", "frozen") else STEADY
-        return CoEvolvingODE(f, g, Pairwise(scale), q, solver, evolution)
+        return CoEvolvingODE(f, g, Pairwise(temperature), q, solver, evolution)
 
     return make
 

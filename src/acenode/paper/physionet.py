@@ -17,17 +17,17 @@ from ..layers import Linear, mlp
 from ..models import WithLastValue, statistic_edges
 from ..models.statistics import BINS, NARROWEST
 from ..ode import Constant
-from ..series import Panel, Question, Scaler, Series, extrapolate, hold_out, reconstruct
+from ..series import Panel, Query, Scaler, Series, extrapolate, hold_out, reconstruct
 from ..tasks import (
-    Committee,
+    Ensemble,
+    EnsembleTask,
     Headed,
     LabelHead,
     Labelled,
     LabelSeries,
-    LeaningDecoder,
     PoissonHead,
-    Pooled,
     Reconstruct,
+    ResidualDecoder,
     ValueHead,
 )
 from ..tasks.label import ReadFrom
@@ -84,7 +84,7 @@ def leaning_model(kind: Kind) -> Callable[..., Headed]:
     def build(key, mean):
         one, two = jax.random.split(key)
         model = WithLastValue(kind.build(one, mean), Constant(jnp.asarray(mean)))
-        return Headed(model, ValueHead(LeaningDecoder(kind.state, SIZES.variables, key=two)))
+        return Headed(model, ValueHead(ResidualDecoder(kind.state, SIZES.variables, key=two)))
 
     return build
 
@@ -125,7 +125,7 @@ def _mortality_once(data_dir) -> Prepared:
     loaded = physionet.load(("a",), data_dir=data_dir)
     split = physionet.split(loaded.panel.ids, labels=loaded.died)
     data = mortality_data(loaded.panel, loaded.died, split.train)
-    return Prepared(data, split, checksum(data), {"mean": mean_of(data.question.known, split.train)})
+    return Prepared(data, split, checksum(data), {"mean": mean_of(data.query.context, split.train)})
 
 
 def _mortality(data_dir, seeds) -> Prepared:
@@ -135,7 +135,7 @@ def _mortality(data_dir, seeds) -> Prepared:
 @cache
 def _edges_once(data_dir) -> np.ndarray:
     prepared = _mortality_once(data_dir)
-    return statistic_edges(prepared.data.question.known[prepared.splits.train])
+    return statistic_edges(prepared.data.query.context[prepared.splits.train])
 
 
 def _mortality_with_edges(data_dir, seeds) -> Prepared:
@@ -151,7 +151,7 @@ def _records(data_dir) -> tuple[Series, Split]:
     return scaled(loaded.panel, split.train), split
 
 
-QUESTIONS: dict[str, Callable[[Series], Question]] = {
+QUESTIONS: dict[str, Callable[[Series], Query]] = {
     "interpolation": reconstruct,  # the published one: everything is known
     "extrapolation": partial(extrapolate, after=HALF),
     "held-out points": hold_out,
@@ -159,14 +159,14 @@ QUESTIONS: dict[str, Callable[[Series], Question]] = {
 
 
 @cache
-def _values_once(asked: str, data_dir) -> Prepared:
+def _values_once(queried: str, data_dir) -> Prepared:
     series, split = _records(data_dir)
-    data = QUESTIONS[asked](series)
+    data = QUESTIONS[queried](series)
     return Prepared(data, split, checksum(data), {"mean": mean_of(series, split.train)})
 
 
-def _values(asked: str, data_dir, seeds: Sequence[int]) -> Prepared:
-    return _values_once(asked, data_dir)
+def _values(queried: str, data_dir, seeds: Sequence[int]) -> Prepared:
+    return _values_once(queried, data_dir)
 
 
 # --- rows -----------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ STRONG = Restraint(hide=0.3, weight_decay=1e-2, average=0.99)  # by cross-valida
 
 
 def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Restraint = MILD) -> Row:
-    """A row of the mortality table. `read="end"` takes the label from the end of the solve."""
+    """A row of the mortality table. `read="end"` takes the final-state readout of the solve."""
     row = Row(
         table="physionet-classification",
         name=name,
@@ -228,7 +228,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         grid=SERIES_GRID,
         figures={"attention": partial(attention_over_time, until=1.0, unit=HOURS)},
     )
-    return row if read == "start" else row.variant("label from the end")
+    return row if read == "start" else row.variant("final-state readout")
 
 
 def statistics_row(name: str, kind: Kind) -> Row:
@@ -240,32 +240,32 @@ def statistics_row(name: str, kind: Kind) -> Row:
 
 
 def committee_row(name: str, kind: Kind) -> Row:
-    """The same, where every seed is a committee."""
+    """The same, where every seed is a ensemble."""
     row = statistics_row(name, kind)
     return row.variant(
-        f"committee of {COMMITTEE}",
-        task=Pooled(row.task),
-        build=Committee.of(COMMITTEE, row.build),
-        config={**row.config, "committee": COMMITTEE},
+        f"ensemble of {COMMITTEE}",
+        task=EnsembleTask(row.task),
+        build=Ensemble.of(COMMITTEE, row.build),
+        config={**row.config, "ensemble": COMMITTEE},
         figures={},
     )
 
 
-def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
+def value_row(name: str, kind: Kind, queried: str, residual: bool = False) -> Row:
     """A row of the regression table; `leaning` on the last known values."""
-    decoder = {"decoder": "leaning on the last value"} if leaning else {}
+    decoder = {"decoder": "residual to last value"} if residual else {}
     row = Row(
         table="physionet-regression",
         name=name,
-        data=partial(_values, asked),
+        data=partial(_values, queried),
         task=Reconstruct(),
-        build=(leaning_model if leaning else value_model)(kind),
+        build=(leaning_model if residual else value_model)(kind),
         recipe=partial(recipe, average=AVERAGE),
         epochs=30,
         learning_rate=1e-2,
         penalty=1e-2,
         config={
-            "asked": asked,
+            "query": queried,
             "scaling": "min over max of training records",
             "average": AVERAGE,
             **decoder,
@@ -279,15 +279,15 @@ def value_row(name: str, kind: Kind, asked: str, leaning: bool = False) -> Row:
             "attention": partial(attention_over_time, until=1.0, unit=HOURS),
         },
     )
-    return (row.variant("leaning on the last value") if leaning else row).variant(asked)
+    return (row.variant("residual to last value") if residual else row).variant(queried)
 
 
-def _baseline(name: str, asked: str, predict: Callable) -> Baseline:
+def _baseline(name: str, queried: str, predict: Callable) -> Baseline:
     def score(data_dir, seeds) -> list[dict[str, float]]:
-        prepared = _values_once(asked, data_dir)
+        prepared = _values_once(queried, data_dir)
         return [published_mse(prepared.data, predict(prepared.data, prepared.splits.train), prepared.splits.test)]
 
-    return Baseline("physionet-regression", f"{name}, {asked}", score, lambda d: _values_once(asked, d).checksum)
+    return Baseline("physionet-regression", f"{name}, {queried}", score, lambda d: _values_once(queried, d).checksum)
 
 
 MORTALITY = (
@@ -297,9 +297,13 @@ MORTALITY = (
     *(committee_row(name, kind) for name, kind in odes(SIZES, statistics=True).items()),
 )
 VALUES: tuple[Row | Baseline, ...] = (
-    *(_baseline("mean", asked, mean_value) for asked in QUESTIONS),
-    *(_baseline("last value carried forward", asked, last_value) for asked in QUESTIONS if asked != "interpolation"),
-    *(value_row(name, kind, asked) for asked in QUESTIONS for name, kind in kinds(SIZES).items()),
-    *(value_row(name, kind, "extrapolation", leaning=True) for name, kind in odes(SIZES).items()),
+    *(_baseline("mean", queried, mean_value) for queried in QUESTIONS),
+    *(
+        _baseline("last value carried forward", queried, last_value)
+        for queried in QUESTIONS
+        if queried != "interpolation"
+    ),
+    *(value_row(name, kind, queried) for queried in QUESTIONS for name, kind in kinds(SIZES).items()),
+    *(value_row(name, kind, "extrapolation", residual=True) for name, kind in odes(SIZES).items()),
 )
 TABLES = {"physionet-classification": MORTALITY, "physionet-regression": VALUES}

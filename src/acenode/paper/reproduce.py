@@ -53,12 +53,12 @@ def reproduce(
     recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
     given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
     settings = _grid(row) if grid else given
-    asked = settings if grid or learning_rates or penalties else None
+    queried = settings if grid or learning_rates or penalties else None
     files = {seed: results.path_of(folder, row.table, row.name, seed, quick) for seed in seeds}
-    missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, asked, path)]
+    missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, queried, path)]
     if not missing:
         return []
-    if asked is None:
+    if queried is None:
         settings = _tried_before([files[seed] for seed in missing]) or settings
     _lose_nothing(recipe.epochs, [files[seed] for seed in missing])
     with _loading:
@@ -120,7 +120,7 @@ def reproduce(
     return made
 
 
-def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, path: Path) -> bool:
+def _done(row: Row, epochs: int, queried: Sequence[tuple[float, float]] | None, path: Path) -> bool:
     """Whether there is a result, made with the settings that the row has now and with what is asked for."""
     if not path.exists():
         return False
@@ -129,7 +129,7 @@ def _done(row: Row, epochs: int, asked: Sequence[tuple[float, float]] | None, pa
         return False
     own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
     tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}
-    return asked is None or tried in (set(asked), set(_rates_only(row, asked)))
+    return queried is None or tried in (set(queried), set(_rates_only(row, queried)))
 
 
 def _tried_before(files: Sequence[Path]) -> Sequence[tuple[float, float]]:

@@ -60,7 +60,7 @@ class Row:
     epochs: int  # of a full run
     learning_rate: float
     penalty: float = 0.0
-    protocol: str = "sound"
+    protocol: str = "comparable"
     config: dict[str, object] = field(default_factory=dict)
     base: str = ""  # the row of the same table that this one extends by an attention
     differs: str = ""  # what else is not as in that row
@@ -70,7 +70,7 @@ class Row:
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`
 
     def variant(self, name: str, **changes: Any) -> "Row":
-        """The same row with changes, called `..., name`; so are the rows that it is held against."""
+        """The same row with changes, called `..., name`; so are the rows that it is compared with."""
         named = {each: f"{getattr(self, each)}, {name}" for each in ("base", "control") if getattr(self, each)}
         return replace(self, name=f"{self.name}, {name}", **named, **changes)
 

@@ -1,7 +1,7 @@
 """Settings of the attention, each tried by itself; validation chooses among them.
 
-The question is PhysioNet's extrapolation: what is scored there is the path that the attention steers. Only the setting
-with the best validation score is held against Latent-ODE, so that test records choose nothing.
+The task is PhysioNet's extrapolation: what is scored there is the path that the attention steers. Only the setting
+with the best validation score is compared with Latent-ODE, so that test records choose nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .bayes import SHARP
+from .bayes import TEMPERATURE
 from .latent import PLAIN, attentive, latent_ode, plain
 from .physionet import SIZES, value_row
 from .row import Row
@@ -27,14 +27,14 @@ class Setting(NamedTuple):
 SETTINGS: dict[str, Setting] = {
     "as in the tables": Setting(),
     "the paper's gradient": Setting(recipe={"main_gradient": "paper"}),
-    "one step for all": Setting(recipe={"algorithm": "joint"}),
+    "joint training": Setting(recipe={"algorithm": "joint"}),
     "GRU as g": Setting({"form": "gru_linear"}),
     "GRU for each row as g": Setting({"form": "gru_rows"}),
     "queries and keys as g": Setting({"form": "query_key"}),
-    "leaky": Setting({"leaky": True}),
-    "sharp": Setting({"scale": SHARP}),
+    "self-decay": Setting({"self_decaying": True}),
+    "temperature 0.1": Setting({"temperature": TEMPERATURE}),
     "first attention learned": Setting({"initial": "dense"}),
-    "fed": Setting({"fed": True}),
+    "conditioned": Setting({"conditioned": True}),
 }
 
 

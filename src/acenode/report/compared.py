@@ -31,7 +31,7 @@ COPIES = {
 }
 """Protocols of runs on a copy of the paper's data that is as good, and what is to be said of it."""
 
-COMPARABLE = {"sound", *COPIES}  # protocols of runs on the paper's data and question
+COMPARABLE = {"comparable", *COPIES}  # protocols of runs on the paper's data and question
 
 UNDEFINED = {"silhouette": "features, images and clusters of our choice"}
 """Metrics that the paper does not define, and what ours are of."""
@@ -74,7 +74,7 @@ class Compared:
 
     @property
     def values(self) -> list[float]:
-        """By run; infinitely bad where it ran away."""
+        """By run; infinitely bad where it diverged."""
         found = [float(r.metrics[self.metric]) for r in self.runs]
         return np.where(verdict.ran_away(found, self.metric), verdict.gain(-np.inf, self.metric), found).tolist()
 
@@ -93,7 +93,7 @@ class Compared:
 
     @property
     def sd(self) -> float | None:
-        """Over seeds; none of a single one, or where a run ran away."""
+        """Over seeds; none of a single one, or where a run diverged."""
         if len(self.runs) < 2 or not np.isfinite(self.values).all():
             return None
         return float(np.std(self.values, ddof=1))
@@ -110,7 +110,7 @@ class Compared:
 
     @property
     def median(self) -> float:
-        """Over seeds; infinite where most ran away."""
+        """Over seeds; infinite where most diverged."""
         return float(np.median(self.values))
 
     @property
@@ -198,9 +198,9 @@ def tables(results: Sequence[Result]) -> dict[str, list[Compared]]:
     for ours in sorted({(r.table, r.row) for r in results}, key=lambda each: (each[0], ranks.get(each, 99), each)):
         table, row = ours
         lines = made.setdefault(table, [])
-        asked = dict.fromkeys([*(p.metric for p in numbers if p.ours_table == table), *BESIDE.get(table, ())])
+        queried = dict.fromkeys([*(p.metric for p in numbers if p.ours_table == table), *BESIDE.get(table, ())])
         had = next(r.metrics for r in results if (r.table, r.row) == ours)
-        for metric in [m for m in asked if m in had] or [*had][:1]:
+        for metric in [m for m in queried if m in had] or [*had][:1]:
             if not any(line.ours == ours and line.metric == metric for line in lines):
                 elsewhere = next((p for p in numbers if (p.ours_table, p.ours_row, p.metric) == (*ours, metric)), None)
                 lines.append(Compared(table, row, metric, ours, elsewhere, runs_of(results, *ours, metric)))

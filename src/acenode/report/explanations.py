@@ -37,7 +37,7 @@ _BUDGET = (
     "learning rate falls as half a cosine, not in the published steps."
 )
 _UNEQUAL = (
-    "In the released scripts the attentive model and its rivals differ in more than the attention: padding of the "
+    "In the released scripts the attentive model and its baselines differ in more than the attention: padding of the "
     "first convolution, epochs, learning rate, tolerance of the solver. Ours have all of these the same."
 )
 _SMALLER_F = (
@@ -55,14 +55,14 @@ _FED = About(
     "paper's f' sees nothing but the attended state.",
 )
 _BY_ROWS = About(
-    "variables apart",
+    "channel-independent",
     "In the row called between variables h has a row for each variable, moved by networks that all rows share, and "
-    "only the attention lets a variable know of another; in the row called variables apart nothing does.",
+    "only the attention lets a variable know of another; in the row called channel-independent nothing does.",
 )
 _MIXED = About(
     "mixed evenly",
-    "In the row called variables mixed evenly each variable sees the mean of all, which is an attention that does not "
-    "choose: held against it, the attention between variables shows what choosing adds.",
+    "In the row called uniform attention each variable sees the mean of all, which is an attention that does not "
+    "choose: compared with it, the attention between variables shows what choosing adds.",
 )
 _SHARP = About("sharp", f"In the row called sharp the logits are multiplied by {SHARP:g}.")
 _CLEANED = (
@@ -132,11 +132,11 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         f"ours, their mean, that is {climate.WEIGHT_DECAY / climate.VALUES_A_SERIES:.0e}.",
         "A seed stands for a fold: seed k is tested on the stations of fold k, so the spread over seeds holds that "
         "between stations.",
-        "Six of the rivals are quoted from the literature; the paper gives no architecture for them. Ours are our own "
+        "Six of the baselines are quoted from the literature; the paper gives no architecture for them. Ours are our own "
         "definitions.",
         "The paper gives f' the attended state in every place, the leak of the GRU included. Then nothing bounds h, "
-        "and runs of ACE-GRU-ODE-Bayes may run away.",
-        About("own leak", "In the rows called own leak, h itself is in the leak of the GRU."),
+        "and runs of ACE-GRU-ODE-Bayes may diverge.",
+        About("self-decay", "In the rows called self-decay, h itself is in the leak of the GRU."),
         f"Correlations lie between -1 and 1, so the first attention over {climate.SIZE} dimensions is nearly flat, and "
         "f' sees little but the mean of h.",
         _SHARP,
@@ -150,7 +150,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         _RANDOM,
         "The label is read from the first latent state, before the ODE is solved: the attention can act on it only "
         "through the encoder that both losses share.",
-        About("label from the end", "The rows called label from the end read it after the solve."),
+        About("final-state readout", "The rows called final-state readout read it after the solve."),
         "The results listed beside the released code give ACE-Latent-ODE an AUC of 0.8464 ± 0.0024; the paper prints "
         "0.853 ± 0.003.",
         "The published scaling uses the test records too, and the published AUC counts each record once for every "
@@ -172,7 +172,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
             "of equally many training records, and sees the last value of a variable where it has none. A part of "
             f"{STRONG.hide:.0%} of the variables is hidden from it in training, and parameters are averaged.",
         ),
-        About("committee", f"In a committee {COMMITTEE} models answer with their mean probability."),
+        About("ensemble", f"In a ensemble {COMMITTEE} models answer with their mean probability."),
     ),
     "physionet-regression": (
         "What the tables call interpolation is the reconstruction of values that the model was shown.",
@@ -187,7 +187,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         "By the paper's own table Latent-ODE is better than ACE-Latent-ODE at interpolation.",
         About(
             "leaning",
-            "The rows leaning on the last value are not the paper's models: those read 41 variables from 20 numbers by "
+            "The rows residual to last value are not the paper's models: those read 41 variables from 20 numbers by "
             "one linear layer, while these start from the last known value of each and trust it less the older it is.",
         ),
     ),
@@ -211,8 +211,8 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
     ),
     "double-ou": (
         About(
-            "own leak",
-            "In the rows called own leak, h itself is in the leak of the GRU, where the paper has the attended h'.",
+            "self-decay",
+            "In the rows called self-decay, h itself is in the leak of the GRU, where the paper has the attended h'.",
         ),
         f"Correlations lie between -1 and 1, so the first attention over {double_ou.SIZE} dimensions is nearly flat.",
         _SHARP,

@@ -34,7 +34,7 @@ def ends_even(run: Result) -> bool | None:
 
 
 def steady(line: Compared) -> list[Result]:
-    """The runs that did not run away."""
+    """The runs that did not diverge."""
     return [r for r in line.runs if math.isfinite(line.by_seed[r.seed])]
 
 

@@ -28,13 +28,13 @@ _TABLES = {
 }
 ABOUT = {table: about for table, (_, about) in _TABLES.items()}
 COLUMNS = ("Rows run", "The attention", "Ours against the paper")
-TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad", "runs away": "bad"}
+TONES: dict[str, page.Tone] = {"better": "good", "worse": "bad", "helps": "good", "hurts": "bad", "diverges": "bad"}
 
 _ADDED = {"attention-size": "larger: ", "attention-type": "that it evolves: "}  # what is asked, if not for any at all
 _COUNTED = {
     "helps": "helps in {}",
     "hurts": "hurts in {}",
-    "runs away": "makes runs of {} run away",
+    "diverges": "makes runs of {} diverge",
     "does not help": "does not help in {}",
 }
 _UNCLEAR = {"no difference seen": "no difference is seen in {}", "cannot tell": "in {} the runs cannot tell"}
@@ -48,13 +48,13 @@ def title_of(table: str) -> str:
 
 def findings(compared: dict[str, list[Compared]]) -> list[str]:
     """Over all tables that are not about the attention itself: how often it helps, and where."""
-    asked = {table: lines for table, lines in compared.items() if table not in (*ABLATIONS, SETTINGS)}
-    found = [(table, p) for table, lines in asked.items() for p in deciding(table, lines)]
+    queried = {table: lines for table, lines in compared.items() if table not in (*ABLATIONS, SETTINGS)}
+    found = [(table, p) for table, lines in queried.items() for p in deciding(table, lines)]
     every = list({p.one.ours: (table, p) for table, p in reversed(found)}.values())[::-1]  # a row may be in two tables
     held, aside = ([each for each in every if each[1].alike == alike] for alike in (True, False))
     if not held:
         return ["No attentive model has been run beside the model it extends with the same settings."]
-    away = [(table, p) for table, lines in asked.items() for p in explained_away(table, lines)]
+    away = [(table, p) for table, lines in queried.items() for p in explained_away(table, lines)]
     papers = [_of_the_paper(*each, each in away) for each in every if each[1].one.in_paper and _evolves(each[1])]
     known = [stands_still(p.one) for _, p in held if moves(p.one)]
     full, still = sum(not p.short for _, p in held), sum(known)
@@ -91,7 +91,7 @@ def _of_the_paper(table: str, pair: Pair, gained: bool) -> str:
 def _counted(held: Sequence[tuple[str, Pair]]) -> str:
     """How often each effect was found; where it is a change for better or worse, in which rows."""
     of = {effect: [_named(table, p) for table, p in held if p.effect == effect] for effect in _ORDER}
-    named = {e: f" ({'; '.join(of[e])})" if e in ("helps", "hurts", "runs away") else "" for e in _ORDER}
+    named = {e: f" ({'; '.join(of[e])})" if e in ("helps", "hurts", "diverges") else "" for e in _ORDER}
     none = [] if of["helps"] else ["helps in none"]
     clear = none + [said.format(len(of[e])) + named[e] for e, said in _COUNTED.items() if of[e]]
     unclear = [said.format(len(of[e])) for e, said in _UNCLEAR.items() if of[e]]

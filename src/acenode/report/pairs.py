@@ -1,4 +1,4 @@
-"""Rows held against each other: what an attention adds to a model, and whether the two had the same chance."""
+"""Rows compared with each other: what an attention adds to a model, and whether the two had the same chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _OF_ATTENTION = {"algorithm", "unit", "main_gradient", "initial_with", "norm"}  
 
 @dataclass(frozen=True)
 class Pair:
-    """A row held against another of the same table."""
+    """A row compared with another of the same table."""
 
     one: Compared
     other: Compared
@@ -46,7 +46,7 @@ class Pair:
         if self.gap is None:
             return "cannot tell"
         if self.one.ran_away and not self.other.ran_away:
-            return "runs away"
+            return "diverges"
         return "cannot tell" if self.vague else verdict.effect(self.gap, self.one.metric, self.expected)
 
     @property
@@ -60,7 +60,7 @@ class Pair:
 
     @property
     def control(self) -> bool:
-        """Whether it is held against its control, not against the row that it extends."""
+        """Whether it is compared with its control, not against the row that it extends."""
         row = self.one.trained_as
         return bool(row) and self.other.ours[1] == row.control
 
@@ -110,7 +110,7 @@ class Pair:
 
 
 def pairs(table: str, lines: Sequence[Compared]) -> list[Pair]:
-    """The rows of a table to be held against each other, as far as one of the two has runs."""
+    """The rows of a table to be compared with each other, as far as one of the two has runs."""
     held = {"attention-size": _larger, "attention-type": _evolving}.get(table, _attentive)
     if table == settings.TABLE:
         kept = (settings.BASE, settings.USUAL, chosen(lines))
@@ -138,13 +138,13 @@ def _published_gains() -> dict[tuple[str, str], float]:
 def deciding(table: str, lines: Sequence[Compared]) -> list[Pair]:
     """One pair for each row with runs, of an ablation for each two: by the metric that chose its epoch.
 
-    An attention is held against its control, if that was run, and else against the row without one.
+    An attention is compared with its control, if that was run, and else against the row without one.
     """
     best: dict[tuple[str, ...], Pair] = {}
     for pair in pairs(table, lines):
-        asked = (pair.one.row, pair.other.row) if table in ABLATIONS else (pair.one.row,)
-        if pair.gap and (asked not in best or _rank(pair) > _rank(best[asked])):
-            best[asked] = pair
+        queried = (pair.one.row, pair.other.row) if table in ABLATIONS else (pair.one.row,)
+        if pair.gap and (queried not in best or _rank(pair) > _rank(best[queried])):
+            best[queried] = pair
     return list(best.values())
 
 

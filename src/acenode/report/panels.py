@@ -64,7 +64,7 @@ def _variants(rows: Sequence[str]) -> bool:
 
 
 def _lead(own: Sequence[str], rows: Sequence[str]) -> list[str]:
-    """The first attentive row, and the rows it is held against, if there are such."""
+    """The first attentive row, and the rows it is compared with, if there are such."""
     first = next((row for row in own if row in _BASES), None)
     return [] if first is None else [first, *(row for row in rows if row in (_BASES[first], _CONTROLS.get(first)))]
 
@@ -74,9 +74,9 @@ def _parts(own: Sequence[str], lead: Sequence[str]) -> list[tuple[str, list[str]
     if len({*own, *lead}) <= _LINES:
         return [("", list(own))]
     kin = [row for row in own if row in _BASES or row in _BASES.values() or row.startswith("Augmented-")]
-    rivals = [row for row in own if row not in kin]
+    candidates = [row for row in own if row not in kin]
     made = []
-    for name, some in (("with and without attention", kin), ("rivals", rivals)):
+    for name, some in (("with and without attention", kin), ("baselines", candidates)):
         count = 1 if len({*some, *lead}) <= _LINES else math.ceil(len(some) / (_LINES - len(lead)))
         made.extend((name, part.tolist()) for part in (np.array_split(some, count) if some else ()))
     return made

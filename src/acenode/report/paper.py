@@ -62,8 +62,8 @@ def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> 
 def _section(table: str, lines: Sequence[Compared], data_dir: Folder | None) -> page.Section:
     title, what = title_of(table), ABOUT.get(table, "")
     metrics = list(dict.fromkeys(line.metric for line in lines))
-    asked = "; ".join(f"{words.metric(m)}: {words.direction(m)}" for m in metrics)
-    said = [f"{what} {asked[0].upper()}{asked[1:]}.".strip()]
+    queried = "; ".join(f"{words.metric(m)}: {words.direction(m)}" for m in metrics)
+    said = [f"{what} {queried[0].upper()}{queried[1:]}.".strip()]
     if not any(line.runs for line in lines):
         said.append("Not run yet: the published numbers alone.")
     pictures = galleries(table, lines, file_of, data_dir)

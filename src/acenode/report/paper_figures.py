@@ -50,7 +50,7 @@ Runs = dict[str, tuple[Result, ...]]
 
 
 def _steady_first(line: Compared, lines: Sequence[Compared]) -> tuple[Result, ...]:
-    """Its runs, those that ran away by any metric last: one that did not is to be the example."""
+    """Its runs, those that diverged by any metric last: one that did not is to be the example."""
     scores = [score for c in lines if c.row == line.row for score in c.by_seed.items()]
     away = {seed for seed, value in scores if not math.isfinite(value)}
     return tuple(sorted(line.runs, key=lambda r: r.seed in away))
@@ -80,7 +80,7 @@ def _by_epoch(table: str, lines: Sequence[Compared], runs: Runs) -> list[Picture
             made[0] = replace(made[0], caption=_sentences(made[0].caption, same))
             continue
         figure = paper_plots.by_epoch(panels(list(runs)), kept, what)
-        why = "it ran away" if score else "no update was finite: all were skipped, and no calls counted"
+        why = "it diverged" if score else "no update was finite: all were skipped, and no calls counted"
         said = f"Not drawn: {words.listed(lost)}, where {why}." if lost else ""
         caption = _sentences(f"{what[0].upper()}{what[1:]} by epoch ({more}).", said, _scales(figure), _BANDS)
         made.append(picture(f"{table}-{name}", figure, f"{what} by epoch", caption))
@@ -102,7 +102,7 @@ def _without(
 
 
 def _ran_away(found: Mapping[str, Sequence[Sequence[float]]]) -> Callable[[np.ndarray], np.ndarray]:
-    """Tells which values ran away: they are not finite, or far beyond what is usual among those found."""
+    """Tells which values diverged: they are not finite, or far beyond what is usual among those found."""
     values = np.abs(np.array([value for seeds in found.values() for each in seeds for value in each], float))
     finite = values[np.isfinite(values)]
     most = verdict.RAN_AWAY * np.median(finite) if finite.any() else math.inf
@@ -129,7 +129,7 @@ def _monitor(lines: Sequence[Compared], runs: Runs) -> str:
 
 
 def _having(runs: Runs, kind: str, values: str) -> tuple[dict[str, list], str]:
-    """Figures of a kind by row, without those of runs whose values ran away, and a sentence that names these."""
+    """Figures of a kind by row, without those of runs whose values diverged, and a sentence that names these."""
     found = {row: [r for r in own if kind in r.figures] for row, own in runs.items()}
     away = _ran_away({row: [r.figures[kind][values] for r in own] for row, own in found.items()})
     lost = {
@@ -137,7 +137,7 @@ def _having(runs: Runs, kind: str, values: str) -> tuple[dict[str, list], str]:
     }
     kept = {row: [r.figures[kind] for r in own if r not in lost[row]] for row, own in found.items()}
     names = [f"{row} (seed {words.listed([str(r.seed) for r in own])})" for row, own in lost.items() if own]
-    return kept, f"Not drawn: {words.listed(names)} ran away." if names else ""
+    return kept, f"Not drawn: {words.listed(names)} diverged." if names else ""
 
 
 def _over_time(table: str, runs: Runs) -> list[Picture]:
@@ -271,7 +271,7 @@ def _ablation(table: str, lines: Sequence[Compared]) -> list[Picture]:
         lost = [f"{_short(line.row)} ({words.ran_away(line)})" for line in own if line.ran_away]
         caption = _sentences(
             f"{what} ({words.direction(metric)}), published beside ours.",
-            f"Without what ran away, and without a mean: {words.listed(lost)}." if lost else "",
+            f"Without what diverged, and without a mean: {words.listed(lost)}." if lost else "",
             "From the files of the table above.",
         )
         made.append(picture(f"{table}-{ours}", paper_plots.ablation(points, words.metric(metric)), what, caption))

@@ -18,7 +18,7 @@ READING = (
     "There is no telling where it holds both. Where there is no such gain, or data and question are not the paper's, "
     "no difference is seen. Each interval is for itself: among many, one in twenty errs. A verdict has a colour where "
     "both rows had all epochs and the same settings; learning rates that validation chose for both may differ.",
-    "A run ran away if its error is a thousand times the smallest of its row, or not a number; the attention runs away "
+    "A run diverged if its error is a thousand times the smallest of its row, or not a number; the attention diverges "
     "where that befell runs of the attentive row alone.",
     "Protocol sound: the paper's data and question. Anything else is named, and such a number is not comparable with "
     "the published one. A quick run, or one with fewer epochs than the paper's, is marked where it stands; "

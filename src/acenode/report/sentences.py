@@ -45,7 +45,7 @@ def _skipped(note: str) -> int:
 
 
 def movements(lines: Sequence[Compared]) -> list[str]:
-    """How much the attention changes over time, in runs that did not run away."""
+    """How much the attention changes over time, in runs that did not diverge."""
     kinds = {
         "Largest change over time of an attention weight, averaged over test samples": moved_weight,
         "Mean change of a gate of the attention from first to last": moved_gates,
@@ -160,7 +160,7 @@ def search(lines: Sequence[Compared]) -> list[str]:
     doubt = f"zero is not in the intervals of {words.listed(beyond)}" if beyond else "every interval holds zero"
     return [
         f"On validation data the mean {words.metric(base.metric)} of {len(gaps)} settings differs from that of "
-        f"{base.row} by {low} to {high}; {doubt}. The best, {best}, and {settings.USUAL} are held against {base.row} "
+        f"{base.row} by {low} to {high}; {doubt}. The best, {best}, and {settings.USUAL} are compared with {base.row} "
         "on test data, no others."
     ]
 
@@ -195,8 +195,8 @@ def optima(lines: Sequence[Compared]) -> list[str]:
 def without_training(lines: Sequence[Compared]) -> list[str]:
     """Which rows are not better than the best that needs no training, metric by metric; those asked alike."""
     said = []
-    for metric, asked in dict.fromkeys((c.metric, _asked(c)) for c in lines if c.runs and not c.trained):
-        own = [c for c in lines if c.runs and (c.metric, _asked(c)) == (metric, asked) and c.row != "exact filter"]
+    for metric, queried in dict.fromkeys((c.metric, _asked(c)) for c in lines if c.runs and not c.trained):
+        own = [c for c in lines if c.runs and (c.metric, _asked(c)) == (metric, queried) and c.row != "exact filter"]
         simple = [c for c in own if not c.trained]
         trained = [c for c in own if c.trained]
         if not (simple and trained):
@@ -204,7 +204,7 @@ def without_training(lines: Sequence[Compared]) -> list[str]:
         best = max(simple, key=lambda c: verdict.gain(c.mean or 0.0, metric))
         others = [c.row for c in trained if _standing(c, best) != "better"]
         than = f"better than {best.row} ({words.metric(metric)})"
-        rows = "trained row of this question" if asked else "trained row"
+        rows = "trained row of this question" if queried else "trained row"
         if not others:
             said.append(f"Every {rows} is {than}.")
         elif len(others) == len(trained):

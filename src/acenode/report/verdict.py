@@ -17,7 +17,7 @@ HIGHER_IS_BETTER = frozenset({"accuracy", "auc", "auprc", "silhouette"})  # all 
 PUBLISHED_SEEDS = 5
 RAN_AWAY = 1000  # times the smallest
 
-Effect = Literal["helps", "does not help", "no difference seen", "hurts", "runs away", "cannot tell"]
+Effect = Literal["helps", "does not help", "no difference seen", "hurts", "diverges", "cannot tell"]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def direction(name: str) -> str:
 
 
 def number(value: float, places: int, sign: bool = False) -> str:
-    """A number with a true minus; one of a run that ran away in powers of ten."""
+    """A number with a true minus; one of a run that diverged in powers of ten."""
     form = f".{places}f" if abs(value) < 1e5 else ".1e"
     text = f"{value:+{form}}" if sign else f"{value:{form}}"
     zero = "0" if places == 0 else "0." + "0" * places
@@ -81,7 +81,7 @@ def ours(line: Compared) -> str:
 
 
 def ran_away(line: Compared) -> str:
-    return f"{line.ran_away} of {len(line.runs)} runs ran away"
+    return f"{line.ran_away} of {len(line.runs)} runs diverged"
 
 
 def difference(gap: verdict.Gap | None, count: int) -> str:
@@ -145,7 +145,7 @@ def reason(each: Pair) -> str:
     if gap is None:
         return f"{(each.other if each.one.runs else each.one).row} has not been run"
     lost = [f"{line.row}: {ran_away(line)}" for line in (each.one, each.other) if line.ran_away]
-    if each.effect == "runs away":
+    if each.effect == "diverges":
         return lost[0] + (f"; it is worse in {each.worse} of {gap.seeds} seeds" if gap.paired else "")
     if gap.low is None or gap.high is None:
         return "; ".join(lost) or "one seed has no interval"

@@ -1,8 +1,8 @@
 """Irregular multivariate time series: made, checked, padded, scaled, and exchanged with data frames."""
 
 from .frames import from_long as from_long, from_wide as from_wide, to_long as to_long, to_wide as to_wide
-from .question import (
-    Question as Question,
+from .query import (
+    Query as Query,
     extrapolate as extrapolate,
     forecast as forecast,
     hold_out as hold_out,

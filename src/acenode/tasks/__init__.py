@@ -1,11 +1,11 @@
 """What is asked of a model: losses and metrics."""
 
-from .committee import Committee as Committee, Pooled as Pooled
+from .ensemble import Ensemble as Ensemble, EnsembleTask as EnsembleTask
 from .forecast import Forecast as Forecast
 from .heads import (
     GaussianHead as GaussianHead,
     Headed as Headed,
-    LeaningDecoder as LeaningDecoder,
+    ResidualDecoder as ResidualDecoder,
     RowHead as RowHead,
 )
 from .label import LabelHead as LabelHead, Labelled as Labelled, LabelSeries as LabelSeries

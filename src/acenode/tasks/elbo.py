@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..models.trace import Trace
-from ..series import Question
+from ..series import Query
 
 
 def mean_by_variable(
@@ -23,7 +23,7 @@ def decoded(head, trace: Trace) -> Float[Array, "samples batch queries variables
 
 
 def negative_elbo(
-    head, question: Question, trace: Trace, epoch: Int[Array, ""], noise: float, kl_from: int, event_weight: float = 0.1
+    head, query: Query, trace: Trace, epoch: Int[Array, ""], noise: float, kl_from: int, event_weight: float = 0.1
 ) -> Float[Array, ""]:
     """`-logsumexp_k(R_k - c KL)` over the samples k of the model.
 
@@ -36,15 +36,15 @@ def negative_elbo(
     integrated. Variables that are not observed count too: nothing came of their intensity.
     """
     solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
-    error = jnp.square((question.values - decoded(head, trace)) / noise)
-    fit = mean_by_variable(-0.5 * (error + jnp.log(2 * jnp.pi * noise**2)), question.observed)
+    error = jnp.square((query.values - decoded(head, trace)) / noise)
+    fit = mean_by_variable(-0.5 * (error + jnp.log(2 * jnp.pi * noise**2)), query.observed)
     c = jnp.where(epoch < kl_from, 0.0, 1 - 0.99 ** (epoch - kl_from).astype(fit.dtype))
     # A sample all of whose solves failed says nothing; a 0 in its place would outdo the others.
     told = solved.any(axis=1) | ~solved.any()
     bound = jax.nn.logsumexp(jnp.where(told, _mean_solved(fit, solved), -jnp.inf) - c * jnp.mean(trace.penalty))
     if hasattr(head, "events"):
         log_rate, integral = jax.vmap(jax.vmap(jax.vmap(head.events)))(trace.states)
-        at_points = jnp.sum(jnp.where(question.observed, log_rate, 0.0)[:, :, 1:], axis=2)
+        at_points = jnp.sum(jnp.where(query.observed, log_rate, 0.0)[:, :, 1:], axis=2)
         likely = at_points - (integral[:, :, -1] - integral[:, :, 0])
         bound = bound + event_weight * jnp.mean(_mean_solved(likely.mean(axis=-1), solved))
     return -bound

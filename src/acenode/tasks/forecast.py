@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models.trace import Trace
-from ..series import Question
+from ..series import Query
 from .heads import Headed
 from .task import Report
 
@@ -32,8 +32,8 @@ class Forecast:
     monitor: str = "negll"
     better: Literal["lower", "higher"] = "lower"
 
-    def loss(self, model: Headed, batch: Question, key, epoch):
-        trace = model.model(batch.known, batch.times, key)
+    def loss(self, model: Headed, batch: Query, key, epoch):
+        trace = model.model(batch.context, batch.times, key)
         mean, log_variance = predictions(model, trace)
         each = gaussian_negative_log_likelihood(batch.values, mean, log_variance)
         solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
@@ -42,16 +42,16 @@ class Forecast:
         value = fit + self.penalty * jnp.mean(trace.penalty)
         return value, Report.of(trace.stats)
 
-    def first_states(self, model: Headed, batch: Question, key):
-        trace = model.model(batch.known, batch.times, key)
+    def first_states(self, model: Headed, batch: Query, key):
+        trace = model.model(batch.context, batch.times, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
 
-    def outputs(self, model: Headed, batch: Question, key):
+    def outputs(self, model: Headed, batch: Query, key):
         """Mean and log variance at the asked times; several samples of a model become one Gaussian."""
-        trace = model.model(batch.known, batch.times, key)
-        return mixture(*predictions(model, trace.judged))
+        trace = model.model(batch.context, batch.times, key)
+        return mixture(*predictions(model, trace.mask_failed()))
 
-    def metrics(self, outputs, batch: Question, weight: Float[Array, " samples"]) -> dict[str, Array]:
+    def metrics(self, outputs, batch: Query, weight: Float[Array, " samples"]) -> dict[str, Array]:
         mean, log_variance = outputs
         counts = batch.scored * weight[:, None, None]
         total = jnp.maximum(jnp.sum(counts), 1)

@@ -46,7 +46,7 @@ class RowHead(eqx.Module):
         return both[:, 0], both[:, 1]
 
 
-class LeaningDecoder(eqx.Module):
+class ResidualDecoder(eqx.Module):
     """From a state of `models.WithLastValue` to values that lean on the last known ones, the less the older they are.
 
     `value = guess + trust * (last - guess)` with `trust = sigmoid(logit - rate * age)`; guess and logit are linear in

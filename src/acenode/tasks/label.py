@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import mlp
 from ..models.trace import Trace
-from ..series import Question
+from ..series import Query
 from .elbo import negative_elbo
 from .heads import Headed
 from .hidden import hidden
@@ -25,7 +25,7 @@ ReadFrom = Literal["start", "end"]
 class Labelled(eqx.Module):
     """A question about each series, and its label (0 or 1)."""
 
-    question: Question
+    query: Query
     label: Float[Array | np.ndarray, " batch"]
 
 
@@ -64,22 +64,22 @@ class LabelSeries:
     better: Literal["lower", "higher"] = "higher"
 
     def loss(self, model: Headed, batch: Labelled, key, epoch):
-        trace = model.model(hidden(batch.question.known, self.hide, key), batch.question.times, key)
+        trace = model.model(hidden(batch.query.context, self.hide, key), batch.query.times, key)
         solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
-        bound = negative_elbo(model.head, batch.question, trace, epoch, self.noise, self.kl_from)
+        bound = negative_elbo(model.head, batch.query, trace, epoch, self.noise, self.kl_from)
         logit = self._logits(model, trace)
         entropy = jax.nn.softplus(logit) - batch.label * logit
         entropy = jnp.sum(jnp.where(solved, entropy, 0.0)) / jnp.maximum(solved.sum(), 1)
         return self.label_weight * entropy + bound, Report.of(trace.stats)
 
     def first_states(self, model: Headed, batch: Labelled, key):
-        trace = model.model(batch.question.known, batch.question.times, key)
+        trace = model.model(batch.query.context, batch.query.times, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
 
     def outputs(self, model: Headed, batch: Labelled, key):
         """The probability of the label, averaged over the samples of the model."""
-        trace = model.model(batch.question.known, batch.question.times, key)
-        trace = trace.judged if self.read == "end" else trace  # z(0) does not hang on the solve
+        trace = model.model(batch.query.context, batch.query.times, key)
+        trace = trace.mask_failed() if self.read == "end" else trace  # z(0) does not hang on the solve
         return jnp.mean(jax.nn.sigmoid(self._logits(model, trace)), axis=0)
 
     def metrics(self, outputs, batch: Labelled, weight) -> dict[str, Array]:

@@ -45,7 +45,7 @@ class LabelClasses:
 
     def outputs(self, model: Headed, batch: Classified, key) -> Float[Array, "batch classes"]:
         """The probability of each class."""
-        return jnp.mean(jnp.exp(self._logs(model, self._trace(model, batch.series, key).judged)), axis=0)
+        return jnp.mean(jnp.exp(self._logs(model, self._trace(model, batch.series, key).mask_failed())), axis=0)
 
     def metrics(self, outputs, batch: Classified, weight) -> dict[str, Array]:
         label = jnp.asarray(batch.label)

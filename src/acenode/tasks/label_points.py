@@ -51,7 +51,7 @@ class LabelPoints:
 
     def outputs(self, model: Headed, batch: PointLabels, key) -> Float[Array, "batch rows classes"]:
         """The probability of each class at each row."""
-        return jnp.mean(jnp.exp(self._logs(model, self._trace(model, batch, key).judged)), axis=0)
+        return jnp.mean(jnp.exp(self._logs(model, self._trace(model, batch, key).mask_failed())), axis=0)
 
     def metrics(self, outputs, batch: PointLabels, weight) -> dict[str, Array]:
         classes = outputs.shape[-1]

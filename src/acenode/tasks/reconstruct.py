@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..series import Question
+from ..series import Query
 from .elbo import decoded, mean_by_variable, negative_elbo
 from .heads import Headed
 from .task import Report
@@ -51,20 +51,20 @@ class Reconstruct:
     monitor: str = "mse"
     better: Literal["lower", "higher"] = "lower"
 
-    def loss(self, model: Headed, batch: Question, key, epoch):
-        trace = model.model(batch.known, batch.times, key)
+    def loss(self, model: Headed, batch: Query, key, epoch):
+        trace = model.model(batch.context, batch.times, key)
         return negative_elbo(model.head, batch, trace, epoch, self.noise, self.kl_from), Report.of(trace.stats)
 
-    def first_states(self, model: Headed, batch: Question, key):
-        trace = model.model(batch.known, batch.times, key)
+    def first_states(self, model: Headed, batch: Query, key):
+        trace = model.model(batch.context, batch.times, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
 
-    def outputs(self, model: Headed, batch: Question, key) -> tuple[Array, Array]:
+    def outputs(self, model: Headed, batch: Query, key) -> tuple[Array, Array]:
         """Mean and variance of the decoded values over the samples of the model."""
-        values = decoded(model.head, model.model(batch.known, batch.times, key).judged)
+        values = decoded(model.head, model.model(batch.context, batch.times, key).mask_failed())
         return values.mean(axis=0), values.var(axis=0)
 
-    def metrics(self, outputs, batch: Question, weight: Float[Array, " samples"]) -> dict[str, Array]:
+    def metrics(self, outputs, batch: Query, weight: Float[Array, " samples"]) -> dict[str, Array]:
         mean, variance = outputs
         error = jnp.square(batch.values - mean)
         scored = jnp.asarray(batch.scored)

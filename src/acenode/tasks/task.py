@@ -14,11 +14,11 @@ class Report(eqx.Module):
 
     failed: Int[Array, ""]  # samples whose solve failed, left out of the loss
     evaluations: Float[Array, ""]  # calls of the vector field, mean over the samples
-    pullbacks: Float[Array, ""]  # those with a vector-Jacobian product, in the backward pass
+    vjp_evaluations: Float[Array, ""]  # those with a vector-Jacobian product, in the backward pass
 
     @classmethod
     def of(cls, stats: Stats) -> "Report":
-        means = (jnp.mean(counts.astype(float)) for counts in (stats.evaluations, stats.pullbacks))
+        means = (jnp.mean(counts.astype(float)) for counts in (stats.evaluations, stats.vjp_evaluations))
         return cls(jnp.sum(stats.failed), *means)
 
 

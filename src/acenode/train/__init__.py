@@ -5,10 +5,10 @@ from .checkpoint import CheckpointMismatch as CheckpointMismatch
 from .evaluate import evaluate as evaluate, take as take
 from .fit import Fit as Fit, device_kind as device_kind, fit as fit
 from .groups import (
+    fit_reference_statistics as fit_reference_statistics,
     groups as groups,
     hold_attention as hold_attention,
     parameter_count as parameter_count,
-    remember as remember,
 )
 from .progress import Bar as Bar, Progress as Progress, Quiet as Quiet
 from .recipe import Member as Member, Recipe as Recipe, members as members

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..compiled import compiled, compiled_quickly
 from ..tasks.task import Task
 from .evaluate import names_of_metrics, one_by_one, take_rows
-from .groups import belongs, remember, remembers
+from .groups import belongs, fit_reference_statistics, needs_reference_statistics
 from .recipe import Recipe
 from .step import Clock, Optimisers, Tally, attention_step, choose, main_step, start, stepped_groups
 
@@ -41,11 +41,11 @@ class Rows(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A member after the steps of an epoch, before it is judged."""
+    """A member after the steps of an epoch, before it is validated."""
 
     state: State  # the best of it is still what it was
-    measured: PyTree  # the parameters that are judged
-    key: Array  # of the judging
+    measured: PyTree  # the parameters that are validated
+    key: Array  # of the validation
     record: dict[str, Array]
 
 
@@ -73,17 +73,17 @@ class Program:
             averaged = model if self.recipe.average else None
             return State(model, optimisers, averaged, model, worst, zero - 1, zero, jnp.asarray(False))
 
-        begin = compiled if remembers(models) else compiled_quickly
+        begin = compiled if needs_reference_statistics(models) else compiled_quickly
         state = begin(eqx.filter_vmap(one))(models, seeds, rows)
         arrays, static = eqx.partition(state, eqx.is_array)
         return arrays, static.model
 
     def check_monitor(self, state: State, static, seeds, rows: Rows, data) -> None:
-        """Refuse a task that is to be judged by a metric it does not have, before an epoch is spent on it."""
-        judged = eqx.nn.inference_mode(eqx.combine(state.model, static))
+        """Refuse a task that is to be validated by a metric it does not have, before an epoch is spent on it."""
+        evaluated = eqx.nn.inference_mode(eqx.combine(state.model, static))
         validated = (rows.validation, rows.validation_weight)
         keys = jax.vmap(jax.random.key)(seeds)
-        names = names_of_metrics(judged, self.task, data, *validated, keys, self.recipe.eval_batch)
+        names = names_of_metrics(evaluated, self.task, data, *validated, keys, self.recipe.eval_batch)
         if self.task.monitor not in names:
             raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(names)}.")
 
@@ -94,10 +94,10 @@ class Program:
         number = jnp.asarray(epoch)
         taken = (self.batch, self.steps)
         trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
-        judged = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
+        evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
         validated = (rows.validation, rows.validation_weight)
         going = np.flatnonzero(~np.asarray(state.stopped)).tolist()
-        metrics = one_by_one(judged, self.task, data, *validated, trained.key, self.recipe.eval_batch, going)
+        metrics = one_by_one(evaluated, self.task, data, *validated, trained.key, self.recipe.eval_batch, going)
         state, record = _keep(self.task, self.recipe, state, trained, metrics, number)
         return state, {name: np.asarray(value) for name, value in record.items()}
 
@@ -109,7 +109,7 @@ def _strong(model: PyTree) -> PyTree:
 
 def _measure(recipe: Recipe, task: Task, model, rows: Rows, data, key):
     """Measure the batch statistics that evaluation uses, on the first training samples."""
-    if not remembers(model):
+    if not needs_reference_statistics(model):
         return model
     sample = rows.train[: recipe.reference]
     first = task.first_states(model, take_rows(data, sample), key)
@@ -119,7 +119,7 @@ def _measure(recipe: Recipe, task: Task, model, rows: Rows, data, key):
             "gave none. A model has to give h0 and times in its Trace."
         )
     h0, times = first
-    return remember(model, lax.stop_gradient(h0), times)
+    return fit_reference_statistics(model, lax.stop_gradient(h0), times)
 
 
 def _keys(seed, epoch) -> Array:
@@ -186,7 +186,7 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
         "loss": tally.loss / counted,
         "attention_loss": tally.attention_loss / jnp.maximum(tally.attention_counted, 1),
         "nfe": tally.evaluations / counted,
-        "nfe_backward": tally.pullbacks / counted,
+        "nfe_backward": tally.vjp_evaluations / counted,
         "skipped": tally.skipped,
         "failed": tally.failed,
     }

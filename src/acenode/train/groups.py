@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..ode import CoEvolvingODE, Constant
-from ..tasks.committee import Committee
+from ..tasks.ensemble import Ensemble
 
 Group = Literal["main", "attention", "initial", "constant", "other"]
 Model = TypeVar("Model")
@@ -77,8 +77,8 @@ def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
 
 
 def attention_norm(model: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
-    """The norm of theta_g in Equation 6; of a committee, the sum over its members."""
-    if isinstance(model, Committee):
+    """The norm of theta_g in Equation 6; of a ensemble, the sum over its members."""
+    if isinstance(model, Ensemble):
         return eqx.filter_vmap(lambda member: attention_norm(member, kind))(model.models).sum()
     return norm(eqx.filter(model, belongs(model, "attention")), kind)
 
@@ -93,22 +93,25 @@ def hold_attention(model: Model, hold: bool = True) -> Model:
     return _on_odes(lambda ode: eqx.tree_at(lambda o: o.hold_attention, ode, hold), model)
 
 
-def remember(model: Model, h0: Float[Array, "batch ..."], times: Array | None) -> Model:
+def fit_reference_statistics(model: Model, h0: Float[Array, "batch ..."], times: Array | None) -> Model:
     """The same model, with the batch statistics of its attention measured on these training states.
 
-    Those of a committee have a leading axis over its members.
+    Those of a ensemble have a leading axis over its members.
     """
-    if isinstance(model, Committee):
-        return eqx.tree_at(lambda m: m.models, model, eqx.filter_vmap(remember)(model.models, h0, times))
+    if isinstance(model, Ensemble):
+        return eqx.tree_at(
+            lambda m: m.models, model, eqx.filter_vmap(fit_reference_statistics)(model.models, h0, times)
+        )
     if len(_measuring(model)) > 1:
         raise ValueError(
-            "remember: the model has several ODEs whose attention is measured on training data, and one set of first "
-            "states for all of them. Call `remember` of each ODE with its own, or give all but one another `initial`."
+            "fit_reference_statistics: the model has several ODEs whose attention is measured on training data, and one set of first "
+            "states for all of them. Call `fit_reference_statistics` of each ODE with its own, or give all but one "
+            "another `initial`."
         )
-    return _on_odes(lambda ode: ode.remember(h0, times), model)
+    return _on_odes(lambda ode: ode.fit_reference_statistics(h0, times), model)
 
 
-def remembers(model: PyTree) -> bool:
+def needs_reference_statistics(model: PyTree) -> bool:
     """Whether evaluation rests on statistics of training data."""
     return bool(_measuring(model))
 

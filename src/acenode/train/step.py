@@ -26,7 +26,7 @@ class Tally(NamedTuple):
     loss: Float[Array, ""]
     attention_loss: Float[Array, ""]
     evaluations: Float[Array, ""]
-    pullbacks: Float[Array, ""]
+    vjp_evaluations: Float[Array, ""]
     counted: Int[Array, ""]
     attention_counted: Int[Array, ""]
     skipped: Int[Array, ""]
@@ -77,7 +77,7 @@ def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, 
     tally = tally._replace(
         loss=tally.loss + jnp.where(ok, value, 0.0),
         evaluations=tally.evaluations + jnp.where(ok, report.evaluations, 0.0),
-        pullbacks=tally.pullbacks + jnp.where(ok, report.pullbacks, 0.0),
+        vjp_evaluations=tally.vjp_evaluations + jnp.where(ok, report.vjp_evaluations, 0.0),
         counted=tally.counted + ok,
         skipped=tally.skipped + ~ok,
         failed=tally.failed + report.failed.astype(jnp.int32),
