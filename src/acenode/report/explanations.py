@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..models.statistics import BINS
 from ..paper import activity, climate, double_ou, latent, physionet, settings
-from ..paper.bayes import SHARP
+from ..paper.bayes import TEMPERATURE
 from ..paper.images import AS_MANY, CROP, SETTINGS, TOLERANCE, WIDTH
 from ..paper.physionet import COMMITTEE, STRONG
 from .compared import Compared
@@ -64,7 +64,7 @@ _MIXED = About(
     "In the row called uniform attention each variable sees the mean of all, which is an attention that does not "
     "choose: compared with it, the attention between variables shows what choosing adds.",
 )
-_SHARP = About("sharp", f"In the row called sharp the logits are multiplied by {SHARP:g}.")
+_SHARP = About("sharp", f"In the row called sharp the logits are multiplied by {TEMPERATURE:g}.")
 _CLEANED = (
     "The released code keeps the -1 that stands for nothing and values that cannot be, such as a pH of 735; ours "
     "leaves them out and counts them. Solvers have its tolerances (1e-3 and 1e-4), the paper says 1e-4 and 1e-5."
@@ -227,7 +227,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         "of the attention, a product of queries and keys.",
         "What the paper says and ours does not do: its gradient holds the attention constant for f.",
         "What the paper has as an ablation: a first attention from a linear layer, which it calls FC.",
-        f"What goes beyond the paper: leaky, old attention fades; sharp, the logits are multiplied by {SHARP:g}; fed, "
+        f"What goes beyond the paper: leaky, old attention fades; sharp, the logits are multiplied by {TEMPERATURE:g}; fed, "
         "f sees h beside the attended state; one step for all, no alternation.",
     ),
     "attention-size": (
