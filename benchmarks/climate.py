@@ -5,6 +5,7 @@ Series like those of USHCN: 200 units of time, some 300 rows on a grid of 0.1, f
 """
 
 import functools as ft
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from record import arguments, save, show
 
 from acenode.compiled import in_full_precision
 from acenode.models import gru_ode_bayes
-from acenode.ode import GRUField, NeuralODE
+from acenode.ode import GRUField, NeuralODE, Solver
 from acenode.paper.bayes import attentive
 from acenode.series import Query, series, stack
 from acenode.tasks import Forecast, Headed
@@ -44,8 +45,8 @@ ODES = {
 
 def built(name: str, span: float, key):
     one, two = jax.random.split(key)
-    time_grid = round(span / STEP) + 2
-    return gru_ode_bayes(VARIABLES, ODES[name](one), SIZE, step=STEP, count=time_grid, dropout=0.0, mixing=0.0, key=two)
+    solver = Solver("euler", step=STEP, max_steps=round(span / STEP) + 2)
+    return gru_ode_bayes(VARIABLES, replace(ODES[name](one), solver=solver), SIZE, dropout=0.0, mixing=0.0, key=two)
 
 
 def training_step(name: str, span: float, data: Query, models: int | None = None):

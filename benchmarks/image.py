@@ -21,7 +21,7 @@ from acenode.ode import Conv, ConvField, Stats
 from acenode.paper import images
 from acenode.tasks import LabelImages, Pictures
 from acenode.train import Recipe
-from acenode.train.step import Clock, Rates, Tally, attention_step, main_step, start
+from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step
 
 TOLERANCE, CHANNELS, MAP = 1e-3, 64, 6
 EVALUATIONS = 32  # of the field in one program, to time one of them
@@ -48,7 +48,7 @@ def both_steps(name: str, batch: int, seeds: int | None):
 
     def begin(key):
         model = build(key)
-        return eqx.filter(model, eqx.is_array), start(RECIPE, model), key
+        return eqx.filter(model, eqx.is_array), optimisers_of(RECIPE, model), key
 
     keys = jax.random.split(jax.random.key(0), seeds or 1)
     static = eqx.filter(eqx.filter_eval_shape(build, keys[0]), lambda x: not isinstance(x, jax.ShapeDtypeStruct))

@@ -1,5 +1,7 @@
 """GRU-ODE-Bayes against a loop in numpy, what it may see, and one observation at a time."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,17 @@ import pytest
 
 from acenode.models import gru_ode_bayes
 from acenode.models.gru_ode_bayes import GRUODEBayes
-from acenode.ode import AugmentedODE, CoEvolvingODE, Correlation, GRUField, GRULinear, NeuralODE, Pairwise, sentence
+from acenode.ode import (
+    AugmentedODE,
+    CoEvolvingODE,
+    Correlation,
+    GRUField,
+    GRULinear,
+    NeuralODE,
+    Pairwise,
+    Solver,
+    sentence,
+)
 from acenode.series import Query, Series, series, stack
 from acenode.tasks import Forecast, Headed
 from acenode.tasks.forecast import predictions
@@ -16,13 +28,13 @@ from acenode.train import Member, Recipe, fit, parameter_count
 
 VARIABLES, SIZE, STEP = 2, 4, 0.25
 ONE, TWO = jax.random.split(jax.random.key(3))
+EULER = Solver("euler", step=STEP, max_steps=40)
 
 
 def model(ode=None, extra=0, **options) -> GRUODEBayes:
     ode = NeuralODE(GRUField(SIZE, key=ONE)) if ode is None else ode
-    return gru_ode_bayes(
-        VARIABLES, ode, SIZE, extra=extra, prepared=3, width=5, step=STEP, count=40, key=TWO, **options
-    )
+    ode = replace(ode, solver=EULER)
+    return gru_ode_bayes(VARIABLES, ode, SIZE, extra=extra, prepared=3, width=5, key=TWO, **options)
 
 
 def attentive(self_decay=False, temperature=1.0, **options) -> CoEvolvingODE:
@@ -158,9 +170,7 @@ def test_against_a_loop_in_numpy(name):
 
 @pytest.mark.parametrize("variables, size, prepared", [(5, 50, 10), (5, 50, 20), (2, 7, 3)])
 def test_parameter_count(variables, size, prepared):
-    m = gru_ode_bayes(
-        variables, NeuralODE(GRUField(size, key=ONE)), size, prepared=prepared, step=0.1, count=10, key=TWO
-    )
+    m = gru_ode_bayes(variables, NeuralODE(GRUField(size, key=ONE), EULER), size, prepared=prepared, key=TWO)
     first = 2 * size + size * size + size
     emission = 25 * size + 25 + 2 * variables * 26
     cell = (
@@ -279,13 +289,11 @@ def test_one_observation_at_a_time_equals_the_whole_history(name):
 
 
 def test_bad_sizes_are_refused():
-    with pytest.raises(ValueError, match="both must be positive"):
-        gru_ode_bayes(2, NeuralODE(GRUField(4, key=ONE)), 4, step=0.0, count=3, key=TWO)
+    with pytest.raises(ValueError, match="give the ODE a solver with a fixed step"):
+        gru_ode_bayes(2, NeuralODE(GRUField(4, key=ONE)), 4, key=TWO)
     with pytest.raises(ValueError, match="from 0 to below 1"):
         model(dropout=1.0)
     with pytest.raises(ValueError, match="cannot be stepped"):
-        from acenode.ode import Solver
-
         fixed = CoEvolvingODE(
             GRUField(4, key=ONE), None, Pairwise(), Correlation(4), Solver("rk4", step=0.1), evolution="fixed"
         )
@@ -308,10 +316,10 @@ def test_it_learns_sines(name):
 
     def build(key):
         one, two, three = jax.random.split(key, 3)
-        ode = NeuralODE(GRUField(8, key=one))
+        ode = NeuralODE(GRUField(8, key=one), EULER)
         if name == "attentive":
-            ode = CoEvolvingODE(GRUField(8, key=one), GRULinear(8, key=three), Pairwise(), Correlation(8))
-        return Headed(gru_ode_bayes(2, ode, 8, step=STEP, count=30, dropout=0.0, key=two), None)
+            ode = CoEvolvingODE(GRUField(8, key=one), GRULinear(8, key=three), Pairwise(), Correlation(8), EULER)
+        return Headed(gru_ode_bayes(2, ode, 8, dropout=0.0, key=two), None)
 
     recipe = Recipe(epochs=40, batch_size=12, algorithm="joint", eval_batch=48)
     done = fit(build, Forecast(), query, random_split(48, (0.75, 0.25, 0.0), 0), recipe, [Member(0, 0, 2e-2)])

@@ -117,13 +117,13 @@ def batch_of(row):
         data = mortality_data(records(6, 41), np.zeros(6, np.float32), np.arange(4))
         return data.query.context, data
     whole = scaled(records(6, 41), np.arange(4))
-    return whole, QUESTIONS[row.config["asked"]](whole)
+    return whole, QUESTIONS[row.config["queried"]](whole)
 
 
 TRAINED = [
     row
     for row in (*MORTALITY, *VALUES, *activity.ROWS, *settings.ROWS)
-    if not isinstance(row, Baseline) and row.config.get("asked") in (None, "extrapolation")
+    if not isinstance(row, Baseline) and row.config.get("queried") in (None, "extrapolation")
 ]
 
 

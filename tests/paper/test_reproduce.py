@@ -142,7 +142,7 @@ def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tm
     assert len(results.load(tmp_path / "results")) == 2
 
 
-@pytest.mark.parametrize("asked", [{"grid": True}, {"learning_rates": [1e-7, 3e-2]}], ids=["the paper's", "ours"])
+@pytest.mark.parametrize("queried", [{"grid": True}, {"learning_rates": [1e-7, 3e-2]}], ids=["the paper's", "ours"])
 def test_the_grid_is_decided_by_validation(prepared, tmp_path, queried):
     done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, **queried, epochs=8, progress=Quiet())
     assert [r.config["learning_rate"] for r in done] == [3e-2, 3e-2]  # the other one hardly moves

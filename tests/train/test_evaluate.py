@@ -49,7 +49,7 @@ FORECAST = (Forecast(), halves, Query(known(), known().times, known().values, kn
 CLASSES = (LabelClasses(), lambda summary: summary, Classified(known(), jnp.asarray([0, 1, 0])))
 
 
-@pytest.mark.parametrize("asked", [FORECAST, CLASSES], ids=["values", "labels"])
+@pytest.mark.parametrize("queried", [FORECAST, CLASSES], ids=["values", "labels"])
 def test_a_failed_solve_has_no_score(queried):
     well = scores(*queried, [0, 0, 0])
     assert all(np.isfinite(value) for value in well.values())

@@ -125,17 +125,18 @@ def test_first_states_of_one_ode_are_not_taken_for_those_of_another():
 
 
 @pytest.mark.parametrize("kind, order", [("l1", 1), ("l2", 2)])
-def test_norm_is_that_of_all_parameters_in_one_vector(kind, order):
-    tree = {"a": jnp.asarray([[3.0, -4.0]]), "b": [jnp.asarray(-12.0), None, jnp.arange(3)]}
+def test_norm_is_that_of_all_weights_in_one_vector(kind, order):
+    biases = [jnp.asarray(-5.0), jnp.asarray([6.0, 7.0])]  # and rates
+    tree = {"a": jnp.asarray([[3.0, -4.0]]), "b": [jnp.asarray([[-12.0]]), None, jnp.arange(3), *biases]}
     assert norm(tree, kind) == np.linalg.norm([3, -4, -12], order)
-    slope = jax.grad(lambda x: norm(x, kind))(jnp.asarray([3.0, -4.0]))
-    np.testing.assert_allclose(slope, [1, -1] if kind == "l1" else [0.6, -0.8])
+    slope = jax.grad(lambda x: norm(x, kind))(jnp.asarray([[3.0, -4.0]]))
+    np.testing.assert_allclose(slope, [[1, -1]] if kind == "l1" else [[0.6, -0.8]])
 
 
 @pytest.mark.parametrize("kind", ["l1", "l2"])
 def test_norm_of_nothing_and_of_zeros_is_zero_with_a_finite_slope(kind):
     assert norm([], kind) == 0
-    value, slope = jax.value_and_grad(lambda x: norm(x, kind))(jnp.zeros(3))
+    value, slope = jax.value_and_grad(lambda x: norm(x, kind))(jnp.zeros((3, 1)))
     assert value == 0 and np.isfinite(slope).all() and not leaves(slope)[0].any()
 
 

@@ -10,7 +10,7 @@ from toy_task import Field, Pairs, Regression, Toy, build, leaves, pairs, same
 
 from acenode.ode import CoEvolvingODE, Constant, Correlation, Pairwise
 from acenode.train import Recipe, groups
-from acenode.train.step import Clock, Rates, Tally, attention_step, main_step, start
+from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step, optimisers_of
 
 RATE = 0.125
 PENALTY = 0.5
@@ -22,7 +22,7 @@ def take(step, recipe, model, batch: Pairs = BATCH, penalty=PENALTY, rate=RATE, 
     rates = Rates(jnp.asarray(rate), jnp.asarray(penalty))
     clock = Clock(jnp.asarray(0), jnp.asarray(0))
     task, key = task or Regression(), jax.random.key(0)
-    return step(recipe, task, model, start(recipe, model), batch, key, rates, clock, Tally.zero())
+    return step(recipe, task, model, optimisers_of(recipe, model), batch, key, rates, clock, Tally.zero())
 
 
 def stepped(step, recipe, model, *args, **kwargs):
@@ -116,29 +116,60 @@ def test_a_large_lambda_shrinks_theta_g():
 
 
 @pytest.mark.parametrize("algorithm", ["alternating", "joint"])
-def test_weight_decay_is_added_to_the_gradient_of_what_is_stepped(algorithm):
+@pytest.mark.parametrize("field, group", [("weight_decay", "main"), ("initial_decay", "initial")])
+def test_weight_decay_is_added_to_the_gradient_of_its_own_group(algorithm, field, group):
     model, decay = build(jax.random.key(1)), 0.25
-    recipe = Recipe(optimiser="sgd", algorithm=algorithm, weight_decay=decay)
+    recipe = Recipe(optimiser="sgd", algorithm=algorithm, **{field: decay})
     plain, _ = stepped(main_step, Recipe(optimiser="sgd", algorithm=algorithm), model)
     decayed, _ = stepped(main_step, recipe, model)
     for label, x, a, b in zip(*map(jax.tree.leaves, (groups(model), model, plain, decayed)), strict=True):
-        pulled = label in ("main", "initial") or (label == "attention" and algorithm == "joint")
+        pulled = label == group
         if eqx.is_inexact_array(x):
             np.testing.assert_allclose(b, a - RATE * decay * x * pulled, rtol=1e-12, atol=1e-15)
 
 
-def test_clip_bounds_the_gradient_of_each_step_over_all_its_parameters():
+def test_clip_bounds_the_gradient_of_the_main_parameters_and_of_no_others():
     model, clip = build(jax.random.key(1)), 1e-3
     recipe = Recipe(optimiser="sgd", clip=clip)
-    for step, wanted in ((main_step, ("main", "initial")), (attention_step, ("attention",))):
-        after, _ = stepped(step, recipe, model)
-        changes = [b - a for a, b in zip(leaves(model), leaves(after), strict=True)]
-        assert np.sqrt(sum((c**2).sum() for c in changes)) == pytest.approx(RATE * clip, rel=1e-9)
-        free, _ = stepped(step, SGD, model)
-        direction = np.concatenate([(b - a).ravel() for a, b in zip(leaves(model), leaves(free), strict=True)])
-        along = np.concatenate([c.ravel() for c in changes])
-        np.testing.assert_allclose(along / np.linalg.norm(along), direction / np.linalg.norm(direction), atol=1e-9)
-        assert moved(model, after) == {*wanted}
+
+    def change(recipe, step, at):
+        after = at(stepped(step, recipe, model)[0])
+        return np.concatenate([np.ravel(new - old) for new, old in zip(after, at(model), strict=True)])
+
+    main = lambda m: (m.ode.f.w, m.head)  # noqa: E731
+    clipped, free = (change(r, main_step, main) for r in (recipe, SGD))
+    assert np.linalg.norm(clipped) == pytest.approx(RATE * clip, rel=1e-9)
+    np.testing.assert_allclose(clipped / np.linalg.norm(clipped), free / np.linalg.norm(free), atol=1e-9)
+    for step, others in ((main_step, lambda m: (m.ode.initial.w,)), (attention_step, lambda m: (m.ode.g.w,))):
+        np.testing.assert_array_equal(change(recipe, step, others), change(SGD, step, others))
+
+
+def test_theta_g_and_theta_q_have_rates_decay_and_optimisers_of_their_own():
+    model = build(jax.random.key(1))
+    _, slope = gradient(model)
+    recipe = Recipe(optimiser="sgd", attention_rate=8.0, initial_rate=0.5, attention_decay=0.1)
+    after, _ = stepped(attention_step, recipe, model, penalty=0.0)
+    np.testing.assert_allclose(
+        after.ode.g.w, model.ode.g.w - 8 * RATE * (slope.ode.g.w + 0.1 * model.ode.g.w), rtol=1e-12
+    )
+    after, _ = stepped(main_step, recipe, model)
+    np.testing.assert_allclose(after.ode.initial.w, model.ode.initial.w - 0.5 * RATE * slope.ode.initial.w, rtol=1e-12)
+    own = Recipe(optimiser="sgd", attention_optimiser=optax.sgd(0.01))  # taken as it is
+    after, _ = stepped(attention_step, own, model, penalty=0.0)
+    np.testing.assert_allclose(after.ode.g.w, model.ode.g.w - 0.01 * slope.ode.g.w, rtol=1e-12)
+
+
+def test_the_tally_takes_the_gradient_on_theta_g_apart():
+    model = build(jax.random.key(1))
+    _, slope = gradient(model)
+    for recipe, step in ((SGD, attention_step), (Recipe(optimiser="sgd", algorithm="joint"), main_step)):
+        _, tally = stepped(step, recipe, model)
+        np.testing.assert_allclose(tally.attention_gradient, jnp.linalg.norm(slope.ode.g.w), rtol=1e-12)
+        np.testing.assert_allclose(tally.penalty_gradient, PENALTY, rtol=1e-12)  # the norm has a slope of length 1
+
+
+def test_a_loose_clip_changes_nothing():
+    model = build(jax.random.key(1))
     loose, _ = stepped(main_step, Recipe(optimiser="sgd", clip=1e6), model)
     assert same(loose, stepped(main_step, SGD, model)[0])
 
@@ -153,15 +184,16 @@ NAMED = {
 
 @pytest.mark.parametrize("name", [*NAMED, "custom"])
 def test_optimisers_by_name_and_of_ones_own(name):
-    transformation = Recipe(optimiser=optax.rmsprop(1.0) if name == "custom" else name).transformation()
-    judge = optax.rmsprop(RATE) if name == "custom" else NAMED[name](RATE)
+    recipe = Recipe(optimiser=optax.rmsprop(RATE) if name == "custom" else name)
+    transformation = recipe.transformation("main", RATE)
+    expected = optax.rmsprop(RATE) if name == "custom" else NAMED[name](RATE)
     x = y = jnp.asarray([1.0, -2.0])
-    state, judged = transformation.init(x), judge.init(y)
+    state, reference = transformation.init(x), expected.init(y)
     for i in range(3):
         slope = jnp.asarray([0.3, -1.0]) * (i + 1)
         update, state = transformation.update(slope, state, x)
-        x = x + RATE * update
-        update, judged = judge.update(slope, judged, y)
+        x = x + update
+        update, reference = expected.update(slope, reference, y)
         y = y + update
     np.testing.assert_allclose(x, y, rtol=1e-12)
 
@@ -194,7 +226,7 @@ class _Root(eqx.Module):
 def test_a_skipped_step_leaves_the_optimiser_alone():
     model, recipe = build(jax.random.key(0)), Recipe()
     bad = BATCH._replace(y=BATCH.y.at[3].set(1e200))
-    begin = start(recipe, model)
+    begin = optimisers_of(recipe, model)
     _, after, _ = take(main_step, recipe, model, bad)
     assert same(begin, after)
 

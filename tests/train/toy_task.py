@@ -169,7 +169,7 @@ def visits(recipe: Recipe, samples: int, splits, members) -> tuple[np.ndarray, n
 
     Two arrays (members, iterations, samples) of truth values, over all epochs.
     """
-    recipe = Recipe(recipe.epochs, recipe.batch_size, "sgd", lambda i: jnp.ldexp(1.0, i), unit=recipe.unit)
+    recipe = Recipe(recipe.epochs, recipe.batch_size, "sgd", schedule=lambda i: jnp.ldexp(1.0, i), unit=recipe.unit)
 
     def build(key):
         w = jnp.zeros(samples)

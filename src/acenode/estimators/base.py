@@ -353,13 +353,14 @@ def with_room(headed: Headed, panel: Panel, queries: np.ndarray) -> Headed:
     model = headed.model
     times = np.asarray(panel.series.times)
     span = float(max(times.max(initial=0.0), np.max(queries, initial=0.0)))
-    if isinstance(model, GRUODEBayes):
-        need = math.ceil(span / model.step) + times.shape[1] + queries.shape[1] + 2
-        return headed if need <= model.count else Headed(_changed(model, count=_power_of_two(need)), headed.head)
     solver = getattr(getattr(model, "ode", None), "solver", None)
-    if solver is None or solver.adaptive or span / solver.step < solver.max_steps - 2:
+    if solver is None or solver.adaptive:
         return headed
-    roomy = replace(solver, max_steps=_power_of_two(math.ceil(span / solver.step) + 2))
+    cuts = times.shape[1] + queries.shape[1] if isinstance(model, GRUODEBayes) else 0
+    need = math.ceil(span / solver.step) + cuts + 2
+    if need <= solver.max_steps:
+        return headed
+    roomy = replace(solver, max_steps=_power_of_two(need))
     return Headed(_changed(model, ode=_changed(model.ode, solver=roomy)), headed.head)
 
 

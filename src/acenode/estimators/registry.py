@@ -1,7 +1,7 @@
 """The models an estimator can be asked for by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -75,10 +75,14 @@ def _channels(s: Sizes) -> int:
     return max(4, s.hidden // 4)
 
 
+def _stepped(ode: Any, s: Sizes) -> Any:
+    return replace(ode, solver=Solver("euler", step=s.step, max_steps=s.count))
+
+
 def _bayes(ode: Callable[[Sizes, Array], Any], extra: int = 0):
     def build(s: Sizes, key):
         one, two = jax.random.split(key)
-        return gru_ode_bayes(s.variables, ode(s, one), s.hidden, extra=extra, step=s.step, count=s.count, key=two)
+        return gru_ode_bayes(s.variables, _stepped(ode(s, one), s), s.hidden, extra=extra, key=two)
 
     return build
 
@@ -86,7 +90,7 @@ def _bayes(ode: Callable[[Sizes, Array], Any], extra: int = 0):
 def _rows(ode: Callable[[Sizes, Array], Any]):
     def build(s: Sizes, key):
         one, two = jax.random.split(key)
-        return variable_bayes(s.variables, ode(s, one), _channels(s), step=s.step, count=s.count, key=two)
+        return variable_bayes(s.variables, _stepped(ode(s, one), s), _channels(s), key=two)
 
     return build
 

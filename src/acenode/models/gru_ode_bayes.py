@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..layers import GRUCell, Linear
 from ..ode import Stats
 from ..ode.accumulated import started
-from ..ode.solve import check_slope
+from ..ode.evolve import advance
 from ..ode.stepping import BAD_TIMES, OK, TOO_MANY_STEPS
 from ..series import Series
 from .masked_scan import masked_scan
@@ -96,14 +96,14 @@ class FirstState(eqx.Module):
 
 
 class GRUODEBayes(eqx.Module):
-    """h(t) follows `ode` by Euler steps of at most `step`; an observed row changes it by `jump`.
+    """h(t) follows `ode` by steps of its solver, cut at observations and queries; an observed row changes it by `jump`.
 
     - `first(keep) -> h(0)`, `jump(h, x, observed, mean, log_variance) -> h`, `emission(h, keep) -> (mean,
       log_variance)`: for one series; `gru_ode_bayes` makes those of the paper;
-    - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its
-      solver is not used;
-    - `count` is how many steps a series may take, e.g. its span over `step` and one for each row whose time is not a
-      whole number of steps; a series that needs more fails, with a status, and so does one with rows before `start`;
+    - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its solver
+      has a fixed step, which is the largest one taken. Its `max_steps` are those that a series may take, e.g. its span
+      over the step and one for each row whose time is not a whole number of steps; a series that needs more fails,
+      with a status, and so does one with rows before `start`;
     - `dropout` acts on the first state and on the emission wherever it is asked, one mask a series and call;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
@@ -114,16 +114,17 @@ class GRUODEBayes(eqx.Module):
     ode: Any
     jump: Callable
     emission: Callable
-    step: float = eqx.field(static=True)
-    count: int = eqx.field(static=True)
     start: float = eqx.field(static=True, default=0.0)
     dropout: float = eqx.field(static=True, default=0.2)
     mixing: float = eqx.field(static=True, default=1e-4)
     inference: bool = False
 
     def __check_init__(self):
-        if not self.step > 0 or self.count < 1:
-            raise ValueError(f"GRUODEBayes(step={self.step}, count={self.count}): both must be positive.")
+        if self.ode.solver.adaptive:
+            raise ValueError(
+                "GRUODEBayes(ode=...): its solver adapts its steps, and observations cut them here: give the ODE a "
+                "solver with a fixed step, e.g. Solver('euler', step=0.1)."
+            )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"GRUODEBayes(dropout={self.dropout}): from 0 to below 1.")
 
@@ -138,7 +139,7 @@ class GRUODEBayes(eqx.Module):
         values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)
         batch = values.shape[0]
         seen = observed.any(axis=2) & (jnp.arange(values.shape[1]) < jnp.asarray(series.length)[:, None])
-        lay = lambda t, s, q: time_grid(t, s, q, self.start, self.step, self.count)  # noqa: E731
+        lay = lambda t, s, q: time_grid(t, s, q, self.start, self.ode.solver.step, self.ode.solver.max_steps)  # noqa: E731
         laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
         ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
@@ -178,9 +179,9 @@ class GRUODEBayes(eqx.Module):
         return Memory(self.ode.begin(jax.vmap(self.first)(keep)), jnp.full(batch, self.start))
 
     def advance(self, memory: Memory, time: Float[Array, " batch"]) -> Memory:
-        """The state carried on to a later time by Euler steps, as many as the longest gap needs."""
+        """The state carried on to a later time, in as many steps as the longest gap needs."""
         gap = time - memory.time
-        steps = jnp.maximum(jnp.ceil(gap / self.step - 1e-3), jnp.where(gap > 0, 1, 0))
+        steps = jnp.maximum(jnp.ceil(gap / self.ode.solver.step - 1e-3), jnp.where(gap > 0, 1, 0))
         dt = gap / jnp.maximum(steps, 1)
 
         def one(carry):
@@ -213,10 +214,8 @@ class GRUODEBayes(eqx.Module):
         return first, second
 
     def _moved(self, state, time, dt):
-        """A step of Euler's method (Equation 2)."""
-        slope = self.ode.slope(time, state)
-        check_slope(slope, state)
-        return jax.tree.map(lambda y, s: y + dt.reshape(-1, *(1,) * (y.ndim - 1)) * s, state, slope)
+        """A step of the solver (Equation 2)."""
+        return advance(self.ode, time, dt, state)
 
     def _observed(self, state, x, observed, keep):
         h = self.ode.hidden(state)
@@ -252,8 +251,6 @@ def gru_ode_bayes(
     ode: Any,
     size: int = 50,
     *,
-    step: float,
-    count: int,
     extra: int = 0,
     prepared: int = 10,
     width: int = 25,
@@ -269,8 +266,6 @@ def gru_ode_bayes(
         ode,
         Jump(size + extra, variables, prepared, key=two),
         Emission(size + extra, variables, width, key=three),
-        step,
-        count,
         start,
         dropout,
         mixing,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import GRUCell, Linear, mlp
-from ..ode import CoEvolvingODE, Identity, Pairwise, QueryKey
+from ..ode import CoEvolvingODE, Identity, Pairwise, QueryKey, Solver
 from .gru_ode_bayes import GRUODEBayes
 
 
@@ -96,11 +96,17 @@ class RowEmission(eqx.Module):
         return self.net.in_size - self.places.shape[1]  # pyright: ignore[reportOperatorIssue]
 
 
-def attention_between_variables(variables: int, channels: int, *, key: PRNGKeyArray) -> CoEvolvingODE:
+def attention_between_variables(
+    variables: int,
+    channels: int,
+    solver: Solver = Solver(),
+    *,
+    key: PRNGKeyArray,  # noqa: B008
+) -> CoEvolvingODE:
     """The ODE of rows that attend to each other, each mostly to itself at first."""
     one, two = jax.random.split(key)
     shape = (variables, channels)
-    return CoEvolvingODE(RowGRUField(*shape, key=one), QueryKey(shape, key=two), Pairwise(), Identity(2.0))
+    return CoEvolvingODE(RowGRUField(*shape, key=one), QueryKey(shape, key=two), Pairwise(), Identity(2.0), solver)
 
 
 def variable_bayes(
@@ -108,8 +114,6 @@ def variable_bayes(
     ode: Any,
     channels: int = 8,
     *,
-    step: float,
-    count: int,
     start: float = 0.0,
     dropout: float = 0.0,
     mixing: float = 1e-4,
@@ -122,8 +126,6 @@ def variable_bayes(
         ode,
         RowJump(variables, channels, key=two),
         RowEmission(variables, channels, key=three),
-        step,
-        count,
         start,
         dropout,
         mixing,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .coevolve import CoEvolvingODE, slope_of
 from .evolve import where_jumped
 from .pairwise_fields import GRULinear
+from .solve import Solver
 
 
 def started(ode: Any, h0: Float[Array, "batch ..."]) -> tuple[Any, Any]:
@@ -38,6 +39,10 @@ class AccumulatedODE(eqx.Module):
 
     ode: CoEvolvingODE
     first: Float[Array, "batch h h"]
+
+    @property
+    def solver(self) -> Solver:
+        return self.ode.solver
 
     @property
     def g(self) -> GRULinear:

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .one_step import stages
 from .path import Path, check_query
-from .solve import Solver, Stats, check_solver
+from .solve import Solver, Stats, check_slope, check_solver
+from .tableau import METHODS
 
 
 class _Alone(eqx.Module):
@@ -27,6 +29,13 @@ class _Alone(eqx.Module):
 def where_jumped(chosen: Bool[Array, " batch"], yes: Array, no: Array) -> Array:
     """`yes` for the chosen samples, `no` for the others."""
     return jnp.where(chosen.reshape(chosen.shape + (1,) * (no.ndim - 1)), yes, no)
+
+
+def advance(ode, time: Float[Array, " batch"], dt: Float[Array, " batch"], state):
+    """The state of an ODE after one step of its solver, for models that choose the steps' sizes themselves."""
+    slope = ode.slope(time, state)
+    check_slope(slope, state)
+    return stages(lambda t, y, _: ode.slope(t, y), None, time, dt, state, slope, METHODS[ode.solver.method])[1]
 
 
 class NeuralODE(eqx.Module):

@@ -103,8 +103,8 @@ def attentive(
 ) -> Callable[[Array], CoEvolvingODE]:
     """ACE and its ablations: the form of g', the temperature of the softmax, q, and how a(t) gets its values.
 
-    With `self_decaying` old attention fades; with `conditioned` f sees h beside the attended state, where the paper's f' sees nothing
-    else.
+    With `self_decaying` old attention fades; with `conditioned` f sees h beside the attended state,
+    where the paper's f' sees nothing else.
     """
 
     def make(key):

@@ -55,41 +55,37 @@ def evaluate(
     for each in indices:
         check_rows("evaluate(indices=...)", each, samples)
     keys = jnp.stack([jax.random.key(seed)] * count)
-    metrics = one_by_one(models, task, data, *padded(indices), keys, eval_batch)
+    metrics = each_member(models, task, data, *padded(indices), keys, eval_batch)
     return metrics if ensemble else {name: value[0] for name, value in metrics.items()}
 
 
-def one_by_one(
-    models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int, wanted: Sequence | None = None
-) -> dict[str, np.ndarray]:
-    """Metrics of every member, computed alone, each on rows and with a key of its own; NaN for those not `wanted`.
+def each_member(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int) -> dict:
+    """Metrics of every member, each on rows and with a key of its own.
 
-    Alone, because a GPU was seen to evaluate stacked members wrongly: XLA of jax 0.11.2 made of five of them, each on
-    its own samples, programs that were right in parts of 320 samples and wrong in parts of 400, or 250 with another
-    model. The program of one was right wherever it was compared.
+    One program, in which the members are computed one after the other: XLA of jax 0.11.2 was seen to compile stacked
+    members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with another model.
     """
     data = jax.tree.map(jnp.asarray, data)
     arrays, static = eqx.partition(models, eqx.is_array)
-    own = (arrays, rows, weight, keys)
-    wanted = range(len(keys)) if wanted is None else wanted
-    each = {k: _metrics_alone(_take(own, k), static, task, eval_batch, data) for k in wanted}
-    names = next(iter(each.values()))
-    return {
-        name: np.stack([np.asarray(each[k][name]) if k in each else np.nan for k in range(len(keys))]) for name in names
-    }
+    metrics = _metrics_of_each((arrays, rows, weight, keys), static, task, eval_batch, data)
+    return {name: np.asarray(value) for name, value in metrics.items()}
 
 
 def names_of_metrics(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int) -> list[str]:
-    """The names that `one_by_one` gives, from shapes alone. It goes on with this trace and does not make another."""
+    """The names that `each_member` gives, from shapes alone; it reuses this trace."""
     arrays, static = eqx.partition(models, eqx.is_array)
-    own = eqx.filter_eval_shape(_take, (arrays, rows, weight, keys), 0)
-    return list(eqx.filter_eval_shape(_metrics_alone, own, static, task, eval_batch, data))
+    return list(eqx.filter_eval_shape(_metrics_of_each, (arrays, rows, weight, keys), static, task, eval_batch, data))
 
 
 @compiled
-def _metrics_alone(own, static, task, eval_batch, data):
-    arrays, rows, weight, key = own
-    return metrics_of(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
+def _metrics_of_each(members, static, task, eval_batch, data):
+    def one(member):
+        arrays, rows, weight, key = member
+        return metrics_of(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
+
+    if members[1].shape[0] == 1:
+        return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], members)))
+    return lax.map(one, members)
 
 
 def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNGKeyArray) -> dict[str, Array]:

@@ -15,13 +15,12 @@ import optax
 from jaxtyping import Array, PyTree
 
 from ..tasks.task import Task
+from .algorithm import Program, Rates, Rows
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
-from .epoch import Program, Rows
 from .evaluate import check_rows, padded, take
 from .progress import Progress, Quiet
 from .recipe import Member, Recipe
-from .step import Rates
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,11 @@ def fit(
 ) -> Fit:
     """Train every member of an ensemble at once and return the best parameters of each.
 
-    Validation is one member after the other.
-
     - `build(key)` makes one model; it is called once a member, mapped over their seeds.
     - `data`: arrays with a leading sample axis, whatever `task` takes as a batch.
     - `splits`: a `Split` (train, validation, test indices), or one a fold; `Member.fold` picks. Test indices
       are not looked at.
-    - `checkpoint`: a file that is written after every epoch and gone on from where it exists. The same call
+    - `checkpoint`: a file that is written after every epoch. Where it exists, the run resumes from it: the same call
       after a kill ends with the same numbers as one that was never stopped.
     """
     enable_compilation_cache()
@@ -179,6 +176,11 @@ def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -
             )
     if not members:
         raise ValueError("fit(members=...): there is no member to train.")
+    if recipe.own_optimisers and len({m.learning_rate for m in members}) > 1:
+        raise ValueError(
+            "fit(members=...): the members have several learning rates, and an optax optimiser has its own. Name the "
+            "optimiser, e.g. Recipe(optimiser='adam'), or give one rate."
+        )
     for m in members:
         if not 0 <= m.fold < len(folds):
             raise ValueError(f"fit(members=...): member ({m}) asks for fold {m.fold}; splits has {len(folds)}.")
@@ -196,19 +198,20 @@ def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -
 
 
 def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds) -> str:
-    """What must be equal for one run to go on from another's checkpoint."""
+    """What must be equal for one run to resume from another's checkpoint."""
     digest = hashlib.sha256()
     # More epochs may be asked for later, unless the schedule hangs on them; functions have no name that another process
     # would know them by.
-    named = recipe.optimiser if isinstance(recipe.optimiser, str) else "adam"
-    plain = replace(recipe, epochs=1, schedule=None, optimiser=named)
+    fields = ("optimiser", "attention_optimiser", "initial_optimiser")
+    named = {n: v if isinstance(v := getattr(recipe, n), str | type(None)) else "adam" for n in fields}
+    plain = replace(recipe, epochs=1, schedule=None, **named)
     digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
     if recipe.schedule is not None:
         probed = jax.vmap(recipe.schedule)(jnp.arange(0, 100_000, 50))
         with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
             digest.update(np.asarray(probed, np.float32).round(5).tobytes())
-    if named != recipe.optimiser:
-        digest.update(_probed(recipe.transformation()))
+    for optimiser in recipe.own_optimisers:
+        digest.update(_probed(optimiser))
     # Neither have the functions that a task or a model may hold; an address would be another in every process.
     settings = [repr(leaf) for leaf in jax.tree.leaves(static)]
     described = (

@@ -66,8 +66,12 @@ def parameter_count(model: PyTree) -> int:
 
 
 def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
-    """`||theta||_1` or `||theta||_2` of all arrays together; not squared, as in Equation 6."""
-    leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf)]
+    """`||theta||_1` or `||theta||_2` of all weights together; not squared, as in Equation 6.
+
+    Weights are arrays of two or more dimensions: a penalty on a bias or on the logarithm of a rate would not make g
+    smaller but pull it towards an arbitrary value.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf) and leaf.ndim >= 2]
     if kind == "l1":
         # JAX has a slope of 1 for the absolute value of zero, which would push zeros away; this has none.
         return sum((jnp.sum(leaf * jnp.sign(leaf)) for leaf in leaves), jnp.zeros(()))
@@ -104,9 +108,9 @@ def fit_reference_statistics(model: Model, h0: Float[Array, "batch ..."], times:
         )
     if len(_measuring(model)) > 1:
         raise ValueError(
-            "fit_reference_statistics: the model has several ODEs whose attention is measured on training data, and one set of first "
-            "states for all of them. Call `fit_reference_statistics` of each ODE with its own, or give all but one "
-            "another `initial`."
+            "fit_reference_statistics: the model has several ODEs whose attention is measured on training data, and "
+            "one set of first states for all of them. Call it for each ODE with its own, or give all but one another "
+            "`initial`."
         )
     return _on_odes(lambda ode: ode.fit_reference_statistics(h0, times), model)
 

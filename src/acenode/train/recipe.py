@@ -9,11 +9,13 @@ from typing import Literal, get_args
 import optax
 
 OPTIMISERS: dict[str, Callable[[], optax.GradientTransformation]] = {
-    "adam": lambda: optax.adam(1.0),
-    "adamax": lambda: optax.adamax(1.0),
-    "sgd": lambda: optax.sgd(1.0),
-    "momentum": lambda: optax.sgd(1.0, momentum=0.9),
+    "adam": optax.scale_by_adam,
+    "adamax": optax.scale_by_adamax,
+    "sgd": optax.identity,
+    "momentum": lambda: optax.trace(decay=0.9),
 }
+
+Optimiser = str | optax.GradientTransformation
 
 Algorithm = Literal["alternating", "joint"]
 Unit = Literal["batch", "epoch"]
@@ -27,25 +29,34 @@ class Recipe:
     """How to train. Learning rate and lambda belong to a `Member`, so that an ensemble can vary them.
 
     - `epochs`, `batch_size`: the last, incomplete batch of a shuffled epoch is left out.
-    - `optimiser`: `adam`, `adamax`, `sgd`, `momentum` (0.9), or any optax transformation built with learning rate 1.
+    - `optimiser`: `adam`, `adamax`, `sgd`, `momentum` (0.9), stepped with the learning rate of the member; or any optax
+      optimiser, taken as it is: its learning rate, schedule, decay and clipping are its own.
+    - `attention_optimiser`, `initial_optimiser`: that of theta_g and of theta_q; that of `optimiser` by default.
+    - `attention_rate`, `initial_rate`: factors on the learning rate of theta_g and of theta_q.
     - `schedule`: a factor on the learning rate as a function of the iteration; any optax schedule from 1.
     - `algorithm`: `alternating` is the paper's Algorithm 1; `joint` takes one step on all parameters.
     - `unit`: alternate theta_f and theta_g per mini-`batch` or per `epoch`.
     - `main_gradient`: theta_f with the `exact` gradient, or with the `paper`'s, which holds a(t) constant.
     - `initial_with`: whether theta_q is trained with the `main` parameters or with the `attention`.
     - `norm`: of theta_g in L_a (Equation 6).
-    - `weight_decay`: added to the gradient of all trained parameters, as in L2 regularisation.
-    - `clip`: largest norm of the gradient of a step; longer ones are scaled down.
+    - `weight_decay`: added to the gradient of the main parameters, as in L2 regularisation; `attention_decay` and
+      `initial_decay` are those of theta_g and of theta_q.
+    - `clip`: largest norm of the gradient of the main parameters; longer ones are scaled down.
     - `average`: validate and keep not the parameters themselves but their exponential moving average, which keeps so
       much of itself at every iteration, e.g. 0.99; 0 for the parameters themselves.
     - `patience`: stop a member after so many epochs without a better validation score.
+    - `validate_every`: validate after every so many epochs, and after the last.
     - `eval_batch`: samples per call in validation.
     - `reference`: training samples on which batch statistics are measured for evaluation.
     """
 
     epochs: int = 50
     batch_size: int = 50
-    optimiser: str | optax.GradientTransformation = "adam"
+    optimiser: Optimiser = "adam"
+    attention_optimiser: Optimiser | None = None
+    initial_optimiser: Optimiser | None = None
+    attention_rate: float = 1.0
+    initial_rate: float = 1.0
     schedule: Callable | None = None
     algorithm: Algorithm = "alternating"
     unit: Unit = "batch"
@@ -53,9 +64,12 @@ class Recipe:
     initial_with: InitialWith = "main"
     norm: Norm = "l2"
     weight_decay: float = 0.0
+    attention_decay: float = 0.0
+    initial_decay: float = 0.0
     clip: float | None = None
     average: float = 0.0
     patience: int | None = None
+    validate_every: int = 1
     eval_batch: int = 256
     reference: int = 512
 
@@ -69,18 +83,26 @@ class Recipe:
         ):
             if getattr(self, name) not in get_args(allowed):
                 raise ValueError(f"Recipe({name}={getattr(self, name)!r}): choose from {', '.join(get_args(allowed))}.")
-        for name in ("epochs", "batch_size", "eval_batch", "reference", "patience"):
+        for name in ("epochs", "batch_size", "validate_every", "eval_batch", "reference", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"Recipe({name}={value}): must be at least 1.")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"Recipe(weight_decay={self.weight_decay}): must be a number, not negative.")
+        for name in ("weight_decay", "attention_decay", "initial_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"Recipe({name}={getattr(self, name)}): must be a number, not negative.")
+        for name in ("attention_rate", "initial_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"Recipe({name}={getattr(self, name)}): must be a positive number.")
         if not 0 <= self.average < 1:
             raise ValueError(f"Recipe(average={self.average}): from 0 to below 1.")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"Recipe(clip={self.clip}): must be positive, or None.")
-        if isinstance(self.optimiser, str) and self.optimiser not in OPTIMISERS:
-            raise ValueError(f"Recipe(optimiser={self.optimiser!r}): choose from {', '.join(OPTIMISERS)}.")
+        for name in ("optimiser", "attention_optimiser", "initial_optimiser"):
+            given = getattr(self, name)
+            if isinstance(given, str) and given not in OPTIMISERS:
+                raise ValueError(
+                    f"Recipe({name}={given!r}): choose from {', '.join(OPTIMISERS)}, or an optax optimiser."
+                )
         if self.main_gradient == "paper" and self.algorithm == "joint":
             raise ValueError("Recipe(main_gradient='paper') holds a(t) constant, which a joint step cannot: alternate.")
         if self.main_gradient == "paper" and self.initial_with == "main":
@@ -91,15 +113,26 @@ class Recipe:
         """What of it can be written into a file: all but functions."""
         return {k: v for k, v in asdict(self).items() if isinstance(v, str | int | float | bool | type(None))}
 
-    def transformation(self) -> optax.GradientTransformation:
-        """The optimiser for one group of parameters, at learning rate 1."""
+    @property
+    def own_optimisers(self) -> tuple[optax.GradientTransformation, ...]:
+        """The optax optimisers among those of the groups, which have a learning rate of their own."""
+        given = (self.optimiser, self.attention_optimiser, self.initial_optimiser)
+        return tuple(each for each in given if not isinstance(each, str | type(None)))
+
+    def transformation(self, group: Literal["main", "attention", "initial"], rate) -> optax.GradientTransformation:
+        """The optimiser of one group of parameters; `rate` is the member's learning rate in this iteration."""
+        own = {"main": None, "attention": self.attention_optimiser, "initial": self.initial_optimiser}[group]
+        optimiser = self.optimiser if own is None else own
+        decay = {"main": self.weight_decay, "attention": self.attention_decay, "initial": self.initial_decay}[group]
+        factor = {"main": 1.0, "attention": self.attention_rate, "initial": self.initial_rate}[group]
         parts = []
-        if self.clip is not None:
+        if group == "main" and self.clip is not None:
             parts.append(optax.clip_by_global_norm(self.clip))
-        if self.weight_decay:
-            parts.append(optax.add_decayed_weights(self.weight_decay))
-        optimiser = OPTIMISERS[self.optimiser]() if isinstance(self.optimiser, str) else self.optimiser
-        return optax.chain(*parts, optimiser)
+        if decay:
+            parts.append(optax.add_decayed_weights(decay))
+        if not isinstance(optimiser, str):
+            return optax.chain(*parts, optimiser)
+        return optax.chain(*parts, OPTIMISERS[optimiser](), optax.scale(-factor * rate))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""One epoch of an ensemble: train all members at once, validate each alone, keep the best parameters of each."""
+"""Algorithm 1 over an ensemble: one step of theta_f and all others on L_h, one step of theta_g on L_a, validation.
+
+All members train as one program; each keeps its best parameters by its own validation score.
+"""
 
 from typing import NamedTuple
 
@@ -8,14 +11,164 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..compiled import compiled, compiled_quickly
 from ..tasks.task import Task
-from .evaluate import names_of_metrics, one_by_one, take_rows
-from .groups import belongs, fit_reference_statistics, needs_reference_statistics
+from .evaluate import each_member, names_of_metrics, take_rows
+from .groups import (
+    Group,
+    attention_norm,
+    belongs,
+    fit_reference_statistics,
+    has_attention,
+    hold_attention,
+    needs_reference_statistics,
+)
 from .recipe import Recipe
-from .step import Clock, Optimisers, Tally, attention_step, choose, main_step, start, stepped_groups
+
+Optimisers = dict[Group, PyTree]  # the state of the optimiser of each group
+
+
+class Tally(NamedTuple):
+    """Sums over the iterations of an epoch, for the history."""
+
+    loss: Float[Array, ""]
+    attention_loss: Float[Array, ""]
+    attention_gradient: Float[Array, ""]  # norm of the task's gradient on theta_g
+    penalty_gradient: Float[Array, ""]  # norm of the gradient of lambda ||theta_g||
+    evaluations: Float[Array, ""]
+    vjp_evaluations: Float[Array, ""]
+    counted: Int[Array, ""]
+    attention_counted: Int[Array, ""]
+    skipped: Int[Array, ""]
+    failed: Int[Array, ""]
+
+    @classmethod
+    def zero(cls) -> "Tally":
+        return cls(*(jnp.zeros(()) for _ in range(6)), *(jnp.zeros((), jnp.int32) for _ in range(4)))
+
+
+class Rates(NamedTuple):
+    """What differs between members, as numbers inside the program."""
+
+    learning_rate: Float[Array, ""]
+    penalty: Float[Array, ""]
+
+
+def stepped_groups(recipe: Recipe, model: PyTree) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
+    """The groups of the first and of the second step; the second is empty for joint training or without a g."""
+    if recipe.algorithm == "joint" or not has_attention(model):
+        return ("main", "initial", "attention"), ()
+    if recipe.initial_with == "attention":
+        return ("main",), ("attention", "initial")
+    return ("main", "initial"), ("attention",)
+
+
+def optimisers_of(recipe: Recipe, model: PyTree) -> Optimisers:
+    """The first states of the optimisers, one for each group that has parameters."""
+    first, second = stepped_groups(recipe, model)
+    present = [group for group in (*first, *second) if any(jax.tree.leaves(belongs(model, group)))]
+    return {g: recipe.transformation(g, 1.0).init(eqx.filter(model, belongs(model, g))) for g in present}
+
+
+def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, key, rates: Rates, clock, tally):
+    """Train theta_f and theta_others with the gradient of L_h (Algorithm 1, line 4; Equation 7 with the paper's)."""
+    first, second = stepped_groups(recipe, model)
+    held = recipe.main_gradient == "paper" and bool(second)
+
+    def loss(model):
+        value, report = task.loss(hold_attention(model) if held else model, batch, key, clock.epoch)
+        # A joint step trains theta_g as well, so its loss carries the penalty of Equation 6.
+        penalty = 0.0 if second else rates.penalty * attention_norm(model, recipe.norm)
+        return value + penalty, (value, report)
+
+    stepped = _step(recipe, loss, first, model, optimisers, rates, clock.iteration)
+    model, optimisers, ok, (value, report), gradient = stepped
+    if "attention" in first:
+        tally = _tally_attention(recipe, model, gradient, rates, ok, tally)
+    tally = tally._replace(
+        loss=tally.loss + jnp.where(ok, value, 0.0),
+        evaluations=tally.evaluations + jnp.where(ok, report.evaluations, 0.0),
+        vjp_evaluations=tally.vjp_evaluations + jnp.where(ok, report.vjp_evaluations, 0.0),
+        counted=tally.counted + ok,
+        skipped=tally.skipped + ~ok,
+        failed=tally.failed + report.failed.astype(jnp.int32),
+    )
+    return model, optimisers, tally
+
+
+def attention_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, key, rates: Rates, clock, tally):
+    """Train theta_g with the gradient of L_a = L_task + lambda ||theta_g|| (Algorithm 1, line 5; Equation 6).
+
+    The gradient is exact, through h(t) and a(t) together; the paper's Equation 8 writes it as a product of two.
+    """
+    _, second = stepped_groups(recipe, model)
+
+    def loss(model):
+        value, report = task.loss(model, batch, key, clock.epoch)
+        value = value + rates.penalty * attention_norm(model, recipe.norm)
+        return value, (value, report)
+
+    stepped = _step(recipe, loss, second, model, optimisers, rates, clock.iteration)
+    moved, optimisers, ok, (value, _), gradient = stepped
+    tally = _tally_attention(recipe, model, gradient, rates, ok, tally)
+    tally = tally._replace(
+        attention_loss=tally.attention_loss + jnp.where(ok, value, 0.0),
+        attention_counted=tally.attention_counted + ok,
+        skipped=tally.skipped + ~ok,
+    )
+    return moved, optimisers, tally
+
+
+class Clock(NamedTuple):
+    epoch: Int[Array, ""]
+    iteration: Int[Array, ""]
+
+
+def _step(recipe: Recipe, loss, wanted, model, optimisers: Optimisers, rates: Rates, iteration):
+    """One optimiser step on the parameters of the wanted groups; nothing moves where the gradient is not finite."""
+    moving, still = eqx.partition(model, belongs(model, *wanted))
+    gradient, aux = jax.grad(lambda p: loss(eqx.combine(p, still)), has_aux=True)(moving)
+    ok = jnp.isfinite(aux[0]) & _all_finite(gradient)
+    gradient = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), gradient)
+    rate = rates.learning_rate
+    if recipe.schedule is not None:
+        rate = rate * recipe.schedule(iteration)
+    moved, states = model, dict(optimisers)
+    for group in (g for g in wanted if g in optimisers):
+        own = belongs(model, group)
+        parameters = eqx.filter(model, own)
+        updates, states[group] = recipe.transformation(group, rate).update(
+            eqx.filter(gradient, own), optimisers[group], parameters
+        )
+        moved = eqx.combine(optax.apply_updates(parameters, updates), moved)
+    return choose(ok, moved, model), choose(ok, states, optimisers), ok, aux, gradient
+
+
+def _tally_attention(recipe: Recipe, model, gradient, rates: Rates, ok, tally: Tally) -> Tally:
+    """The gradient on theta_g, taken apart into that of the task and that of the penalty."""
+    own = belongs(model, "attention")
+    theta, rest = eqx.partition(model, own)
+    penalty = jax.grad(lambda p: rates.penalty * attention_norm(eqx.combine(p, rest), recipe.norm))(theta)
+    task = jax.tree.map(jnp.subtract, eqx.filter(gradient, own), penalty)
+    return tally._replace(
+        attention_gradient=tally.attention_gradient + jnp.where(ok, _length(task), 0.0),
+        penalty_gradient=tally.penalty_gradient + jnp.where(ok, _length(penalty), 0.0),
+    )
+
+
+def _length(tree: PyTree) -> Float[Array, ""]:
+    return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
+
+
+def _all_finite(tree: PyTree) -> Bool[Array, ""]:
+    return jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)], bool).all()
+
+
+def choose(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
+    """`yes` or `no`, array by array; what is not an array is the same in both."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b) if eqx.is_array(a) else a, yes, no)
 
 
 class State(NamedTuple):
@@ -66,7 +219,7 @@ class Program:
 
         def one(model, seed, rows):
             model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))
-            optimisers = start(self.recipe, model)
+            optimisers = optimisers_of(self.recipe, model)
             # With a type of its own: a weak one would change after the first epoch and compile everything twice.
             worst = jnp.asarray(jnp.inf if self.task.better == "lower" else -jnp.inf, float)
             zero = jnp.zeros((), jnp.int32)
@@ -83,21 +236,23 @@ class Program:
         evaluated = eqx.nn.inference_mode(eqx.combine(state.model, static))
         validated = (rows.validation, rows.validation_weight)
         keys = jax.vmap(jax.random.key)(seeds)
-        names = names_of_metrics(evaluated, self.task, data, *validated, keys, self.recipe.eval_batch)
-        if self.task.monitor not in names:
-            raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(names)}.")
+        self.names = names_of_metrics(evaluated, self.task, data, *validated, keys, self.recipe.eval_batch)
+        if self.task.monitor not in self.names:
+            raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(self.names)}.")
 
     def epoch(
         self, state: State, static, seeds, rows: Rows, rates, data, epoch: int
     ) -> tuple[State, dict[str, np.ndarray]]:
-        """The state after one more epoch, and what there is to tell of it: an array over the members each."""
+        """The state after one more epoch, and its record: an array over the members for each quantity."""
         number = jnp.asarray(epoch)
         taken = (self.batch, self.steps)
         trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
-        evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
-        validated = (rows.validation, rows.validation_weight)
-        going = np.flatnonzero(~np.asarray(state.stopped)).tolist()
-        metrics = one_by_one(evaluated, self.task, data, *validated, trained.key, self.recipe.eval_batch, going)
+        if (epoch + 1) % self.recipe.validate_every and epoch + 1 < self.recipe.epochs:
+            metrics = {name: np.full(len(seeds), np.nan) for name in self.names}
+        else:
+            evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
+            validated = (rows.validation, rows.validation_weight)
+            metrics = each_member(evaluated, self.task, data, *validated, trained.key, self.recipe.eval_batch)
         state, record = _keep(self.task, self.recipe, state, trained, metrics, number)
         return state, {name: np.asarray(value) for name, value in record.items()}
 
@@ -185,6 +340,7 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
     record = {
         "loss": tally.loss / counted,
         "attention_loss": tally.attention_loss / jnp.maximum(tally.attention_counted, 1),
+        **(_attention_record(recipe, tally, model) if has_attention(model) else {}),
         "nfe": tally.evaluations / counted,
         "nfe_backward": tally.vjp_evaluations / counted,
         "skipped": tally.skipped,
@@ -194,6 +350,16 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
         model=measured if averaged is None else arrays, optimisers=optimisers, averaged=averaged, iteration=iteration
     )
     return Trained(new, measured, measure_key, record)
+
+
+def _attention_record(recipe: Recipe, tally: Tally, model) -> dict[str, Array]:
+    """The norms that tell whether theta_g is trained by the task or only shrunk by the penalty."""
+    counted = jnp.maximum(jnp.where(recipe.algorithm == "joint", tally.counted, tally.attention_counted), 1)
+    return {
+        "attention_gradient": tally.attention_gradient / counted,
+        "penalty_gradient": tally.penalty_gradient / counted,
+        "attention_norm": attention_norm(model, "l2"),
+    }
 
 
 @compiled
@@ -222,10 +388,10 @@ def _keep_one(task: Task, recipe: Recipe, before: State, trained: Trained, metri
         best_epoch=best_epoch,
         stopped=stopped,
     )
-    # A member that has stopped stays as it is; the others go on.
+    # A member that has stopped stays as it is.
     frozen = before._replace(best_epoch=best_epoch, stopped=stopped)
     record = {**trained.record, **{f"validation_{name}": value for name, value in metrics.items()}}
-    # Nor does it tell of steps that are not kept.
+    # Nor are steps recorded that are not kept.
     nothing = {n: jnp.full_like(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0) for n, x in record.items()}
     return choose(before.stopped, frozen, new), choose(before.stopped, nothing, record)
 
