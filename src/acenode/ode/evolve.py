@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .path import Path, check_query
-from .solve import Solver, Stats, check_solver
+from .solver import Solver, Stats, check_solver
 
 
 class _Alone(eqx.Module):
