@@ -38,9 +38,9 @@ _ROOMS = {
         "RowField",
         "Solver",
         "Stats",
+        "Status",
         "correlation",
         "pairwise_field",
-        "sentence",
     ),
     "series": (
         "Panel",

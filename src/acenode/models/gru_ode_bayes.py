@@ -17,7 +17,7 @@ from ..layers import GRUCell, Linear
 from ..ode import Stats
 from ..ode.accumulated import started
 from ..ode.evolve import advance
-from ..ode.stepping import BAD_TIMES, OK, TOO_MANY_STEPS
+from ..ode.solver import Status, status_where
 from ..series import Series
 from .masked_scan import masked_scan
 from .time_grid import time_grid
@@ -157,10 +157,11 @@ class GRUODEBayes(eqx.Module):
         queried = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
         rows_at = jax.vmap(lambda row: _row_places(row, values.shape[1]))(laid.row)
         too_early = (seen & (jnp.asarray(series.times) < self.start)).any(axis=1)
-        status = jnp.where(too_early, BAD_TIMES, jnp.where(laid.enough, OK, TOO_MANY_STEPS)).astype(jnp.int32)
+        status = status_where(laid.enough, Status.solved, Status.max_steps_reached)
+        status = status_where(too_early, Status.bad_times, status)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(status == OK, ode.hidden(queried))[None],
+            states=_zero_unless(status == Status.solved, ode.hidden(queried))[None],
             summary=ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
             attention=_logits(ode, queried)[None] if attention and hasattr(ode, "logits") else None,

@@ -28,4 +28,4 @@ from .pairwise_fields import (
     pairwise_field as pairwise_field,
 )
 from .path import Path as Path
-from .solve import Solver as Solver, Stats as Stats, sentence as sentence
+from .solver import BatchCoupled as BatchCoupled, Solver as Solver, Stats as Stats, Status as Status

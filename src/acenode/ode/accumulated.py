@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .coevolve import CoEvolvingODE, slope_of
 from .evolve import where_jumped
 from .pairwise_fields import GRULinear
-from .solve import Solver
+from .solver import Solver
 
 
 def started(ode: Any, h0: Float[Array, "batch ..."]) -> tuple[Any, Any]:

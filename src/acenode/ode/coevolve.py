@@ -14,8 +14,7 @@ from .constant import Constant
 from .evolve import where_jumped
 from .initial import Correlation, correlation
 from .path import Path, check_query
-from .solve import Solver, check_solver
-from .stepping import SAMPLES
+from .solver import SAMPLES, BatchCoupled, Solver, check_solver
 
 Evolution = Literal["evolved", "frozen", "fixed", "shared"]
 
@@ -179,7 +178,7 @@ class CoEvolvingODE(eqx.Module):
         if stackable and jax.default_backend() != "cpu":  # on a CPU it was measured to be slower
             return _CoupledAsOne(self.f.beside(self.g), self.attention)  # pyright: ignore[reportFunctionMemberAccess]
         assert self.g is not None  # checked by __init__
-        return _Coupled(self.f, self.g, self.attention, self.hold_attention, shared)
+        return (_Shared if shared else _Coupled)(self.f, self.g, self.attention, self.hold_attention, shared)
 
     def fit_reference_statistics(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
         """The same ODE, knowing the batch statistics of these training states for evaluation.
@@ -250,6 +249,10 @@ class _Coupled(eqx.Module):
         return dh, stop_gradient(da) if self.hold_attention else da
 
 
+class _Shared(_Coupled, BatchCoupled):
+    """The same with one attention for the batch."""
+
+
 class _CoupledAsOne(eqx.Module):
     """The same where f and g can be evaluated together."""
 
@@ -260,7 +263,7 @@ class _CoupledAsOne(eqx.Module):
         return self.both(t, self.attention(*y))
 
 
-class _Recomputed(eqx.Module):
+class _Recomputed(BatchCoupled):
     """`f` on the state attended with the correlation of the states of the whole batch at this moment."""
 
     f: Callable

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .one_step import stages
 from .path import Path, check_query
-from .solve import Solver, Stats, check_slope, check_solver
-from .tableau import METHODS
+from .solver import Solver, Stats, check_slope, check_solver
+from .solver.runge_kutta import METHODS, stages
 
 
 class _Alone(eqx.Module):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .solve import Stats
+from .solver import Stats
 
 
 class Path(eqx.Module):

@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Int
 from ..compiled import compiled
 from ..models import ImageClassifier, Stem
 from ..ode import CoEvolvingODE, Elementwise
-from ..ode.solve import sentence
 
 CLUSTERS, RESTARTS = 10, 10
 SAMPLES, PERPLEXITY = 2000, 30.0
@@ -48,11 +47,11 @@ def features(model: ImageClassifier, images: Images, batch: int = 100) -> Featur
 def _ask_features(model: ImageClassifier, images):
     path = model.path(images, jnp.array([0.0, 1.0]), attention=False)
     h = path.finite[:, -1]
-    return (jax.vmap(model._pooled)(h), h.reshape(len(images), -1)), path.stats.status
+    return (jax.vmap(model._pooled)(h), h.reshape(len(images), -1)), path.stats
 
 
 def _in_batches(name: str, ask: Callable, images, batch: int) -> tuple[np.ndarray, ...]:
-    """`ask` for some images at a time, always as many, so that one program serves them all; arrays and a status."""
+    """`ask` for some images at a time, always as many, so that one program serves them all; arrays and stats."""
     if not jnp.issubdtype(images.dtype, jnp.floating):
         raise ValueError(f"{name}: the images are {images.dtype}; give numbers from 0 to 1, e.g. Pictures(...).images.")
     if batch < 1 or len(images) == 0:
@@ -61,10 +60,10 @@ def _in_batches(name: str, ask: Callable, images, batch: int) -> tuple[np.ndarra
     parts = []
     for first in range(0, len(images), size):
         rows = np.minimum(np.arange(first, first + size), len(images) - 1)
-        answers, status = ask(jnp.asarray(images[rows]))
-        failed = np.flatnonzero(status)
+        answers, stats = ask(jnp.asarray(images[rows]))
+        failed = np.flatnonzero(stats.failed)
         if failed.size:
-            why = sentence(status[failed[0]])
+            why = stats.message(int(failed[0]))
             raise ValueError(f"{name}: the solve failed for image {rows[failed[0]]} (counted from 0): {why}")
         parts.append([np.asarray(x)[: len(images) - first] for x in answers])
     return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
@@ -155,7 +154,7 @@ def _elementwise(model: ImageClassifier) -> Elementwise:
 def _ask_weights(model: ImageClassifier, attention: Elementwise, times, images):
     path = model.path(images, times)
     assert path.a is not None  # of such an ODE
-    return (attention.weights(path.a),), path.stats.status
+    return (attention.weights(path.a),), path.stats
 
 
 def attention_summary(weights: Float[np.ndarray, "images times y x channels"]) -> dict[str, list[float]]:

@@ -1,59 +1,17 @@
-"""One step of an explicit Runge-Kutta method for a batch, every sample with its own time and step size."""
-
-import functools as ft
+"""Dense output: the state between the ends of a step, linear in a few terms (states and scaled slopes)."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree, Shaped
+from jaxtyping import Array, Float, PyTree
 
-from .tableau import Tableau
-
-
-def per_sample(scalars: Shaped[Array, " batch"], like: Array) -> Array:
-    return scalars.reshape(scalars.shape + (1,) * (like.ndim - 1))
-
-
-def select(mask, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(per_sample(mask, b), a, b), yes, no)
-
-
-def all_finite(tree: PyTree) -> Bool[Array, " batch"]:
-    """Whether all numbers of a sample are finite."""
-    leaves = [jnp.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1) for leaf in jax.tree.leaves(tree)]
-    return ft.reduce(jnp.logical_and, leaves)
-
-
-def combine(y: PyTree | None, dt, weights, slopes) -> PyTree:
-    """`y + dt * sum_i weights[i] * slopes[i]`, without the terms whose weight is zero."""
-    pairs = [(w, k) for w, k in zip(weights, slopes, strict=False) if w != 0.0]
-
-    def leaf(first, *ks):
-        total = sum(w * k for (w, _), k in zip(pairs, ks, strict=True))
-        total = per_sample(dt, ks[0]) * total
-        return total if y is None else first + total
-
-    base = pairs[0][1] if y is None else y
-    return jax.tree.map(leaf, base, *[k for _, k in pairs])
-
-
-def stages(field, args, t, dt, y, slope, tableau: Tableau):
-    """All slopes of one step from `y`, the first being `slope`, and the new state."""
-    slopes = [slope]
-    y_new = None
-    for weights, c in zip(tableau.a, tableau.c, strict=True):
-        y_new = combine(y, dt, weights, slopes)
-        slopes.append(field(t + c * dt, y_new, args))
-    if not tableau.fsal:
-        y_new = combine(y, dt, tableau.b, slopes)
-    return slopes, y_new
+from .runge_kutta import Tableau, combine, per_sample
 
 
 def interpolant(tableau: Tableau, dt, y, y_new, slopes, slope_new) -> list[PyTree]:
     """The terms that `read_weights` weights: states and scaled slopes at the ends of the step."""
     terms = [y, y_new]
     if tableau.dense != "linear":
-        scaled = [jax.tree.map(lambda k: per_sample(dt, k) * k, s) for s in (slopes[0], slope_new)]
-        terms += scaled
+        terms += [jax.tree.map(lambda k: per_sample(dt, k) * k, s) for s in (slopes[0], slope_new)]
     if tableau.dense == "quartic":
         terms.append(combine(y, dt, tableau.b_middle, slopes))
     return terms

@@ -1,0 +1,164 @@
+"""The backward loop: the gradient of the loop of `integrate.py`, exact for the steps taken.
+
+Discretise, then differentiate; the step sizes count as constants. The loop passes the stored states in reverse. Where
+there were more steps than checkpoints only every second, fourth, ... state is stored, and the segment between two of
+them is computed again.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .interpolation import interpolant, read_transposed, read_weights
+from .runge_kutta import Tableau, select, stages
+from .step_size import Control
+from .vector_field import batched
+
+
+class Tape(NamedTuple):
+    """What the backward loop needs: both ends of every step, and the state at every `stride`-th.
+
+    The end is stored, not the size: `t + (end - t)` may round to another number than `end`, and a time between the two
+    would be read by no step, or by two.
+    """
+
+    t: Float[Array, "max_steps batch"]
+    end: Float[Array, "max_steps batch"]  # `t` where the sample took no step
+    y: PyTree
+    stride: Int[Array, ""]
+    iterations: Int[Array, ""]
+    failed: Bool[Array, " batch"]  # or unfinished when the loop ended
+
+    @classmethod
+    def empty(cls, y0: PyTree, times, control: Control | None) -> "Tape":
+        """A tape with room for what `control` allows, or with none."""
+        rows, slots = (control.max_steps, control.checkpoints) if control is not None else (0, 0)
+        return cls(
+            t=jnp.zeros((rows, times.shape[0]), times.dtype),
+            end=jnp.zeros((rows, times.shape[0]), times.dtype),
+            y=jax.tree.map(lambda y: jnp.zeros((slots, *y.shape), y.dtype), y0),
+            stride=jnp.asarray(1),
+            iterations=jnp.asarray(0),
+            failed=jnp.zeros(times.shape[0], bool),
+        )
+
+    def record(self, t, end, y) -> "Tape":
+        i = self.iterations
+        # An iteration between two stored states rewrites what its slot holds.
+        slot = jnp.minimum(-(-i // self.stride), jax.tree.leaves(self.y)[0].shape[0] - 1)
+        stored = i % self.stride == 0
+        ys = jax.tree.map(
+            lambda b, v: lax.dynamic_update_index_in_dim(b, jnp.where(stored, v, b[slot]), slot, 0), self.y, y
+        )
+        return self._replace(t=self.t.at[i].set(t), end=self.end.at[i].set(end), y=ys)
+
+    def thin(self) -> "Tape":
+        """Every second state of a full tape, so that half of it is free."""
+        ys = jax.tree.map(lambda b: b.at[: b.shape[0] // 2].set(b[::2]), self.y)
+        return self._replace(y=ys, stride=2 * self.stride)
+
+
+def ends_only(times) -> bool:
+    """Whether only the last state is read, so that nothing is read between the steps."""
+    return times.shape[1] == 2
+
+
+def vjp_evaluations_per_step(tableau: Tableau, times) -> int:
+    """Calls of the vector field, each with its vector-Jacobian product, in the backward pass of one step.
+
+    Reading between the steps takes the slope at the end of the step as well.
+    """
+    count = len(tableau.a) + (not tableau.fsal)
+    return count if ends_only(times) or tableau.dense == "linear" else count + 1
+
+
+def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: Tableau, control: Control, keep):
+    """The gradient of (field, first states, args) from those of what was read and of the last states."""
+    field, y0, args = vjp_arg
+    field_perturbed, _, args_perturbed = perturbed
+    params, field_rest = eqx.partition(field, field_perturbed)
+    args_diff, args_rest = eqx.partition(args, args_perturbed)
+    # What the loss does not use has no gradient at all, and costs nothing here.
+    used = jax.tree.map(lambda g: g is not None, grad_read, is_leaf=lambda g: g is None)
+    reads = any(jax.tree.leaves(used))
+    grad_y = jax.tree.map(lambda y, g: jnp.zeros_like(y) if g is None else g, y0, grad_y)
+
+    def wanted(y):
+        return eqx.filter(keep(y), used)
+
+    def replay(params, args, y, t, end, interpolate: bool):
+        """One recorded step again; with an `end` of `t` a sample keeps its state."""
+        dt = end - t
+        f = batched(eqx.combine(params, field_rest), field)
+        slopes, y_new = stages(f, args, t, dt, y, f(t, y, args), tableau)
+        if not interpolate:
+            return y_new
+        if tableau.fsal:
+            slope_new = wanted(slopes[-1])
+        else:
+            slope_new = None if tableau.dense == "linear" else wanted(f(end, y_new, args))
+        return y_new, interpolant(tableau, dt, wanted(y), wanted(y_new), list(map(wanted, slopes)), slope_new)
+
+    def replace_failed(moved, values):
+        """`values`, with those of another sample for one that has failed and is inactive.
+
+        Where a sample failed the field may be infinite, and a cotangent of zero times infinity is not zero.
+        """
+        lost = tape.failed & ~moved
+        other = jnp.argmax(~lost)
+        return select(lost, jax.tree.map(lambda x: x[other][None], values), values)
+
+    def back_one(i, y, grads):
+        grad_y, grad_field, grad_args = grads
+        t, end = tape.t[i], tape.end[i]
+        moved = end > t
+        weights = read_weights(tableau, t, end, times) if reads else None
+        t, y, a_diff, a_rest = replace_failed(moved, (t, y, args_diff, args_rest))
+        end = jnp.where(moved, end, t)
+        _, vjp = jax.vjp(lambda p, a, y: replay(p, eqx.combine(a, a_rest), y, t, end, reads), params, a_diff, y)
+        zero = jax.tree.map(jnp.zeros_like, grad_y)
+        grad_new = select(moved, grad_y, zero)
+        more = vjp((grad_new, read_transposed(weights, grad_read)) if reads else grad_new)
+        # A step that no sample took adds nothing, be the field finite or not.
+        more = jax.tree.map(lambda m: jnp.where(moved.any(), m, 0.0), more)
+        # An inactive sample keeps its gradient; active ones that see it in a coupled field add to it.
+        return jax.tree.map(jnp.add, (select(moved, zero, grad_y), grad_field, grad_args), (more[2], *more[:2]))
+
+    longest = 1
+    while longest * control.checkpoints < control.max_steps:
+        longest *= 2
+
+    def back_segment(state):
+        segment, grads, ys = state
+        begin = segment * tape.stride
+        end = jnp.minimum(begin + tape.stride, tape.iterations)
+        first = jax.tree.map(lambda b: b[segment], tape.y)
+        if longest == 1:
+            return segment - 1, back_one(begin, first, grads), ys
+        ys = jax.tree.map(lambda b, y: b.at[0].set(y), ys, first)
+
+        def recompute(i, state):
+            y, ys = state
+            t, end = tape.t[i - 1], tape.end[i - 1]
+            y = select(end > t, replay(params, args, y, t, end, False), y)
+            return y, jax.tree.map(lambda b, v: b.at[i - begin].set(v), ys, y)
+
+        _, ys = lax.fori_loop(begin + 1, end, recompute, (first, ys))
+
+        def back(k, grads):
+            i = end - 1 - k
+            return back_one(i, jax.tree.map(lambda b: b[i - begin], ys), grads)
+
+        return segment - 1, lax.fori_loop(0, end - begin, back, grads), ys
+
+    zeros = jax.tree.map(jnp.zeros_like, (params, args_diff))
+    buffer = jax.tree.map(lambda y: jnp.zeros((longest, *y.shape), y.dtype), y0)
+    last_segment = (tape.iterations - 1) // tape.stride
+    _, (grad_y, grad_field, grad_args), _ = lax.while_loop(
+        lambda s: s[0] >= 0, back_segment, (last_segment, (grad_y, *zeros), buffer)
+    )
+    return grad_field, grad_y, grad_args

@@ -1,0 +1,65 @@
+"""What the solver needs to know of a vector field `field(t, y, args)`, which is written for one sample."""
+
+import equinox as eqx
+import jax
+import jax.core
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+#: The axis name of the batch inside a `BatchCoupled` vector field. JAX's error for any other field quotes it.
+SAMPLES = "samples of a BatchCoupled field"
+
+
+class BatchCoupled(eqx.Module):
+    """Base class of vector fields in which the samples of a batch see each other.
+
+    Such a field, or a part of it, may use collectives over the axis `SAMPLES`, e.g. `jax.lax.pmean(h, SAMPLES)`. All
+    samples stay in one batch until the last one has finished; one that has finished keeps its last state. Use a fixed
+    step where the samples are to be at the same time, and an adjoint other than `backsolve`.
+    """
+
+
+def is_coupled(field) -> bool:
+    """Whether `field` or a part of it is `BatchCoupled`."""
+    found = lambda node: isinstance(node, BatchCoupled)  # noqa: E731
+    return any(map(found, jax.tree.leaves(field, is_leaf=found)))
+
+
+def batched(function, field):
+    """`function` of one sample for a batch, with the axis name that `field` needs."""
+    return jax.vmap(function, axis_name=SAMPLES if is_coupled(field) else None)
+
+
+def check_slope(slope: PyTree, y: PyTree) -> None:
+    """Refuse a derivative that has not the shape of its state, which arithmetic would broadcast to it."""
+    given, needed = ([leaf.shape[1:] for leaf in jax.tree.leaves(each)] for each in (slope, y))
+    for name, one, other in zip(("h", "a", *("state",) * len(needed)), given, needed, strict=False):
+        if one != other:
+            hint = "; see pairwise_field for a g that gives H x H numbers" if name == "a" else ""
+            raise ValueError(f"The vector field gives d{name}/dt of shape {one} where {name} has {other}{hint}.")
+    if len(given) != len(needed):
+        raise ValueError(f"The vector field gives {len(given)} arrays for a state of {len(needed)}.")
+
+
+def prepare(field, y0, times, args):
+    """The field, the state and the times as the solver takes them.
+
+    The state and the times get the precision in which the field answers, e.g. float32 data under float64 weights. A
+    field that closes over traced arrays is given them as leaves, so that they have a gradient.
+    """
+    start = times[:, 0].astype(jnp.result_type(*jax.tree.leaves(y0)))
+    arrays, rest = eqx.partition(field, eqx.is_array)
+    jaxpr, slope = jax.make_jaxpr(
+        lambda arrays, *inputs: batched(eqx.combine(arrays, rest), field)(*inputs), return_shape=True
+    )(arrays, start, y0, args)
+    check_slope(slope, y0)
+    widest = jnp.result_type(*jax.tree.leaves((y0, slope)))
+    y0, times = jax.tree.map(lambda y: y.astype(widest), y0), times.astype(widest)
+    if any(isinstance(each, jax.core.Tracer) for each in jaxpr.consts):
+        if is_coupled(field):
+            raise ValueError(
+                "The vector field is BatchCoupled and closes over traced arrays: make its functions equinox.Modules "
+                "that hold these arrays as fields."
+            )
+        field = eqx.filter_closure_convert(field, *jax.tree.map(lambda x: x[0], (times[:, 0], y0, args)))
+    return field, y0, times
