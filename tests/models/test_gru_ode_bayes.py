@@ -88,9 +88,9 @@ def slope(ode, h, a):
     """Of h, and of the attention where there is one."""
     if a is None:
         return gated(ode.f, h, h), None
-    weights = np.exp(ode.attention.scale * a)
+    weights = np.exp(a / ode.attention.temperature)
     attended = weights @ h / weights.sum(axis=1)
-    dh = gated(ode.f, attended, h if ode.f.sees_state else attended)
+    dh = gated(ode.f, attended, h if "state" in ode.f.takes else attended)
     return dh, linear(ode.g.linear, gated(ode.g.cell, attended, attended)).reshape(a.shape)
 
 

@@ -7,7 +7,7 @@ import pytest
 from problems import coevolving, decay, solve, still
 from scipy.integrate import solve_ivp
 
-from acenode.ode import CoEvolvingODE, Elementwise, Identity, NeuralODE, Pairwise, Solver
+from acenode.ode import CoEvolvingODE, Elementwise, Identity, NeuralODE, Pairwise, Solver, VectorField
 
 tight = Solver(rtol=1e-9, atol=1e-10)
 small = Solver("rk4", step=0.01)  # as good here, and quicker to compile
@@ -82,8 +82,8 @@ def test_both_fields_see_the_same_attended_state(solver):
 
 
 def test_a_field_that_sees_the_attention_relaxes_it():
-    class Relax:
-        sees_attention = True
+    class Relax(VectorField):
+        takes = ("attended", "attention")
 
         def __call__(self, t, h, a):
             return -2 * a + h[:, None] * 0

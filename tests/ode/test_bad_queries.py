@@ -139,7 +139,6 @@ def evolving(evolution="evolved", g=decay, initial=None, solver=None, attention=
     "options, says",
     [
         ({"evolution": "evolved", "g": None}, "CoEvolvingODE(evolution='evolved') takes a g."),
-        ({"evolution": "shared", "g": None}, "CoEvolvingODE(evolution='shared') takes a g."),
         ({"evolution": "frozen"}, "CoEvolvingODE(evolution='frozen') takes no g (g=None)."),
         ({"evolution": "fixed"}, "CoEvolvingODE(evolution='fixed') takes no g (g=None)."),
         (
@@ -151,10 +150,9 @@ def evolving(evolution="evolved", g=decay, initial=None, solver=None, attention=
             "CoEvolvingODE(evolution='fixed') couples the samples of a batch, so all must step together: give a solver "
             "with a fixed step, e.g. Solver('rk4', step=0.05).",
         ),
-        ({"evolution": "shared", "solver": Solver("tsit5")}, "CoEvolvingODE(evolution='shared') couples the samples"),
         (
-            {"evolution": "shared", "solver": Solver("rk4", step=0.1, adjoint="backsolve")},
-            "CoEvolvingODE(evolution='shared') couples the samples of a batch, which cannot be solved backwards",
+            {"evolution": "fixed", "g": None, "solver": Solver("rk4", step=0.1, adjoint="backsolve")},
+            "CoEvolvingODE(evolution='fixed') couples the samples of a batch, which cannot be solved backwards",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -30,7 +30,6 @@ CASES = {
     "evolved, fixed step": lambda: attentive("evolved", stepped),
     "frozen, adaptive": lambda: attentive("frozen", adaptive),
     "fixed, fixed step": lambda: attentive("fixed", stepped),
-    "shared, fixed step": lambda: attentive("shared", stepped),
 }
 
 

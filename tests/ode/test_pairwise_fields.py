@@ -16,6 +16,7 @@ from acenode.ode import (
     Pairwise,
     QueryKey,
     Solver,
+    VectorField,
     pairwise_field,
 )
 
@@ -32,7 +33,7 @@ def sigmoid(x):
 def test_every_name_gives_its_form(form, key):
     field = pairwise_field(form, 3, 4, 1, key=key)
     assert type(field) is FORMS[form]
-    inputs = (noise(3), noise(3, 3)) if getattr(field, "sees_attention", False) else (noise(3),)
+    inputs = (noise(3), noise(3, 3)) if isinstance(field, VectorField) else (noise(3),)
     da = call(field, now, *inputs)
     assert da.shape == (3, 3) and np.isfinite(da).all()
 

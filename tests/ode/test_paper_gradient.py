@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from problems import Wave, coevolving, noise
 
-from acenode.ode import CoEvolvingODE, Elementwise, Identity, NeuralODE, Pairwise, Solver
+from acenode.ode import CoEvolvingODE, Elementwise, Identity, NeuralODE, Pairwise, Solver, VectorField
 from acenode.train.groups import hold_attention
 
 SIZE = 2
@@ -82,9 +82,9 @@ def test_frozen_attention_passes_its_gradient_to_q_unless_held():
     assert largest(value_and_gradient((hold_attention(ode), H0))[1][0].initial) == 0.0
 
 
-class Relax(eqx.Module):
+class Relax(VectorField):
     rate: jax.Array
-    sees_attention = True
+    takes = ("attended", "attention")
 
     def __call__(self, t, h, a):
         return -self.rate * a * h

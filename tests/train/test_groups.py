@@ -81,13 +81,13 @@ def test_a_reference_inside_q_is_constant_and_not_theta_q():
     assert groups(model.initial.reference).array == "constant"  # also on its own
 
 
-def test_a_remembered_path_is_constant():
+def test_a_reference_path_is_constant():
     w = jnp.ones((4, 2))
-    model = CoEvolvingODE(Field(w[:2], (2,)), Field(w, (2, 2)), Pairwise(), Correlation(2), FIXED, "shared")
+    model = CoEvolvingODE(Field(w[:2], (2,)), None, Pairwise(), Correlation(2), FIXED, "fixed")
     path = _ReferencePath(Constant(jnp.arange(2.0)), Constant(jnp.ones((2, 2, 2))))
     model = eqx.tree_at(lambda o: o.reference, model, path, is_leaf=lambda x: x is None)
     assert jax.tree.leaves(groups(model).reference) == ["constant", "constant"]
-    assert groups(model).g.w == "attention"
+    assert groups(model).f.w == "main"
 
 
 @pytest.mark.parametrize("evolution", ["frozen", "fixed"])
@@ -106,7 +106,7 @@ def test_hold_attention_changes_every_ode_and_nothing_else():
     assert jax.tree.structure(free) == jax.tree.structure(model) and not free.inside.ode.hold_attention
 
 
-def test_only_models_with_batch_statistics_remember():
+def test_only_models_with_batch_statistics_have_a_reference():
     plain = CoEvolvingODE(Field(jnp.ones((2, 2)), (2,)), Field(jnp.ones((4, 2)), (2, 2)), Pairwise(), Identity(), FIXED)
     measured = eqx.tree_at(lambda o: o.initial, plain, Correlation(2))
     assert not needs_reference_statistics([plain]) and needs_reference_statistics([plain, measured])

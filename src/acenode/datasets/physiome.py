@@ -83,11 +83,11 @@ def fold(clean: PhysiomeSet, number: int, *, causal: bool = False, odd_rows: boo
     """The series of a set with noise, masks and a split, all drawn with the number of the fold as their seed.
 
     The context are rows up to `CUT`; queried are the others, and `scored` are the target channels there. For models
-    that are `causal`, whose answers see only the rows before, the rows of the context are queried too: they are
-    forecasts to learn from, and are not scored.
+    that are `causal`, whose answers see only the rows before, the rows of the context are queried too, and the context
+    of training series is all of them: every row is a forecast to learn from. Scored are the same values.
 
-    `odd_rows` keeps a row only if its number of observed values is odd: a slip in the benchmark's script, but in the published
-    data; without it every row with an observed value is kept.
+    `odd_rows` keeps a row only if its number of observed values is odd: a slip in the benchmark's script, but in the
+    published data; without it every row with an observed value is kept.
     """
     random = np.random.default_rng(number)
     values = clean.values[np.abs(clean.values).max(axis=(1, 2)) <= LARGEST]
@@ -97,23 +97,33 @@ def fold(clean: PhysiomeSet, number: int, *, causal: bool = False, odd_rows: boo
     count = observed.sum(axis=2)
     observed &= (count % 2 == 1 if odd_rows else count > 0)[..., None]
     moments = np.linspace(0, 1, values.shape[1], dtype=np.float32)
-    early = np.broadcast_to(moments <= CUT, observed.shape[:2])
-    context, later = (_rows(moments, values, observed & part[..., None]) for part in (early, ~early))
-    scored = later.observed & np.isin(np.arange(values.shape[2]), clean.targets)
-    query = Query(context, later.times, later.values, later.observed, scored)
+    split = _split(len(values))
+    target = np.isin(np.arange(values.shape[2]), clean.targets)
     if causal:
-        before = (context.times, context.values, context.observed, np.zeros_like(context.observed))
-        after = (query.times, query.values, query.observed, query.scored)
-        query = Query(context, *(np.concatenate(both, axis=1) for both in zip(before, after, strict=True)))
-    ends = np.cumsum([round(part * len(values)) for part in PARTS])
-    return Fold(query, Split(*np.split(np.arange(len(values)), ends)))
+        whole = _rows(moments, values, observed, moments.size)
+        later = whole.times > CUT
+        entire = np.isin(np.arange(len(values)), split.train)[:, None]
+        shown = whole.observed & (entire | ~later)[..., None]
+        context = Series(whole.times, np.where(shown, whole.values, 0), shown, whole.length)
+        return Fold(
+            Query(context, whole.times, whole.values, whole.observed, whole.observed & later[..., None] & target), split
+        )
+    early = (moments <= CUT)[:, None]
+    context, later = (_rows(moments, values, observed & part, -(-moments.size // 2)) for part in (early, ~early))
+    return Fold(Query(context, later.times, later.values, later.observed, later.observed & target), split)
 
 
-def _rows(moments, values, observed) -> Series:
-    """The moments with observed values, one after the other, padded by the last to half of the moments."""
+def _split(count: int) -> Split:
+    """The series are shuffled already."""
+    ends = np.cumsum([round(part * count) for part in PARTS])
+    return Split(*np.split(np.arange(count), ends))
+
+
+def _rows(moments, values, observed, width: int) -> Series:
+    """The moments with observed values, one after the other, padded by the last to so many."""
     rows = observed.any(axis=2)
     length = rows.sum(axis=1)
-    order = np.argsort(~rows, axis=1, kind="stable")[:, : -(-moments.size // 2)]
+    order = np.argsort(~rows, axis=1, kind="stable")[:, :width]
     real = np.arange(order.shape[1]) < length[:, None]
     last = np.take_along_axis(order, np.maximum(length - 1, 0)[:, None], axis=1)
     place = np.where(real, order, last)

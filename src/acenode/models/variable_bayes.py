@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import GRUCell, Linear, mlp
-from ..ode import CoEvolvingODE, Identity, Pairwise, QueryKey, Solver
+from ..ode import CoEvolvingODE, Identity, Pairwise, QueryKey, Solver, VectorField
 from .gru_ode_bayes import GRUODEBayes
 
 
@@ -32,16 +32,16 @@ class RowFirst(eqx.Module):
         return self.rows.shape[1]
 
 
-class RowGRUField(eqx.Module):
+class RowGRUField(VectorField):
     """The continuous GRU of `GRUField` on every row, given the row's place: `dh_i/dt = (1 - z_i) * (u_i - h_i)`.
 
-    Under attention the leak is that of the row itself, as with `GRUField(self_decay=True)`.
+    Under attention the decay is that of the row itself, as with `GRUField(self_decay=True)`.
     """
 
     places: Float[Array, "variables rank"]
     gates: Linear
     candidate: Linear
-    sees_state = True
+    takes = ("attended", "state")
 
     def __init__(self, variables: int, channels: int, rank: int = 4, *, key: PRNGKeyArray):
         one, two, three = jax.random.split(key, 3)
@@ -101,7 +101,7 @@ def attention_between_variables(
     channels: int,
     solver: Solver = Solver(),
     *,
-    key: PRNGKeyArray,  # noqa: B008
+    key: PRNGKeyArray,
 ) -> CoEvolvingODE:
     """The ODE of rows that attend to each other, each mostly to itself at first."""
     one, two = jax.random.split(key)

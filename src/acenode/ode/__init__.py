@@ -1,23 +1,35 @@
 """The method: neural ODEs, and the attention that evolves beside them."""
 
-from .attention import Elementwise as Elementwise, Pairwise as Pairwise
+from .attention import (
+    Attention as Attention,
+    Elementwise as Elementwise,
+    Pairwise as Pairwise,
+    Residual as Residual,
+)
 from .coevolve import CoEvolvingODE as CoEvolvingODE
 from .constant import Constant as Constant
 from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
 from .convolution import Conv as Conv, GroupNorm as GroupNorm
 from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
+from .fast_weights import (
+    DeltaRule as DeltaRule,
+    DeltaRuleUpdate as DeltaRuleUpdate,
+    FastWeights as FastWeights,
+)
 from .fields import (
     ConditionedGRUField as ConditionedGRUField,
     ConditionedMLPField as ConditionedMLPField,
     GRUField as GRUField,
     MLPField as MLPField,
     RowField as RowField,
+    VectorField as VectorField,
 )
 from .initial import (
     ConvInitial as ConvInitial,
     Correlation as Correlation,
     Dense as Dense,
     Identity as Identity,
+    Zeros as Zeros,
     correlation as correlation,
 )
 from .pairwise_fields import (

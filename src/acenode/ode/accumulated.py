@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
-from .coevolve import CoEvolvingODE, slope_of
+from .coevolve import CoEvolvingODE
 from .evolve import where_jumped
+from .fields import evaluate_field
 from .pairwise_fields import GRULinear
 from .solver import Solver
 
@@ -19,10 +20,15 @@ def started(ode: Any, h0: Float[Array, "batch ..."]) -> tuple[Any, Any]:
 
     The ODE is the given one, or one that moves in the same way with fewer numbers.
     """
-    if isinstance(ode, CoEvolvingODE) and ode.evolution == "evolved" and _is_linear_map(ode.g) and not ode.renew:
+    if isinstance(ode, CoEvolvingODE) and ode.evolution == "evolved" and _is_linear_map(ode.g) and _keeps(ode):
         few = AccumulatedODE(ode, ode.initial(h0))
         return few, few.begin(h0)
     return ode, ode.begin(h0)
+
+
+def _keeps(ode: CoEvolvingODE) -> bool:
+    """Whether a jump of h keeps the attention."""
+    return ode.update is None and not ode.renew
 
 
 def _is_linear_map(g) -> bool:
@@ -76,5 +82,6 @@ class AccumulatedODE(eqx.Module):
         return first + self._held(self.g.spread(c))
 
     def _slope(self, t, h, c, first):
-        attended = self.ode.attention(h, self._held(self._logits(c, first)))
-        return slope_of(self.ode.f, t, attended, h), self._held(self.g.cell(t, attended))
+        a = self._held(self._logits(c, first))
+        attended = self.ode.attention(h, a)
+        return evaluate_field(self.ode.f, t, attended, h, a), self._held(self.g.cell(t, attended))

@@ -9,16 +9,17 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
-from .attention import Elementwise, Pairwise
+from .attention import Attention
 from .constant import Constant
 from .evolve import where_jumped
+from .fields import evaluate_field
 from .initial import Correlation, correlation
 from .path import Path, check_query
 from .solver import SAMPLES, BatchCoupled, Solver, check_solver
 
-Evolution = Literal["evolved", "frozen", "fixed", "shared"]
+Evolution = Literal["evolved", "frozen", "fixed"]
 
-_KNOTS = 33  # times at which a batch-wide attention is remembered for evaluation
+_KNOTS = 33  # times at which a batch-wide attention is stored for evaluation
 
 
 class CoEvolvingODE(eqx.Module):
@@ -27,24 +28,23 @@ class CoEvolvingODE(eqx.Module):
         dh/dt = f(t, attention(h, a))
         da/dt = g(t, attention(h, a)),      a(0) = initial(h(0))
 
-    `f` and `g` see only the attended state (`h'` of Equation 4, `h''` of Equation 5) and the time. A `g` that
-    has an attribute `sees_attention = True` is called as `g(t, h', a)`, an `f` that has `sees_state = True` as
-    `f(t, h', h)`. They are written for one sample; `initial` takes the first states of the whole batch.
+    `f` and `g` see only the attended state (`h'` of Equation 4, `h''` of Equation 5) and the time, unless they are a
+    `VectorField` that takes more. They are written for one sample; `initial` takes the first states of the whole batch.
 
     `evolution` is how the attention gets its values:
 
     - `evolved`: by its own ODE (the method);
     - `frozen`: a(t) = a(0), no g (ablation);
-    - `fixed`: a(t) = correlation of h(t) over the batch at every t, no g (the paper's "Fixed" ablation);
-    - `shared`: one attention for the whole batch, from the batch mean of a(0), driven by that of g.
+    - `fixed`: a(t) = correlation of h(t) over the batch at every t, no g (the paper's "Fixed" ablation).
 
-    The last two couple the samples of a batch, so they need a solver with a fixed step, which keeps all clocks
-    together; a sample whose times have ended stands still and is still counted. For evaluation they follow a path
-    remembered from training data. In training `Path.a` of `fixed` is the correlation of the samples' states at the k-th
-    time of each, so at one moment only where all have the same times.
+    `fixed` couples the samples of a batch, so it needs a solver with a fixed step, which keeps all samples at the same
+    time; one whose times have ended keeps its last state and still counts. For evaluation it follows a path measured on
+    training data. In training `Path.a` is the correlation of the samples' states at the k-th time of each, so at one
+    moment only where all have the same times.
 
-    `renew` is for models in which h jumps at observations: a jump makes the attention anew from the new h, where by
-    default it is kept.
+    For models in which h jumps at observations, the attention is kept at a jump by default. `update(a, before, after)`,
+    for one sample, gives it from h before and after the jump: observations then move the attention, and the update
+    belongs to theta_g. `renew` begins anew from `initial` of the new h.
 
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
 
@@ -54,8 +54,9 @@ class CoEvolvingODE(eqx.Module):
 
     f: Callable
     g: Callable | None
-    attention: Pairwise | Elementwise
+    attention: Attention
     initial: Callable
+    update: Callable | None
     solver: Solver = eqx.field(static=True)
     evolution: Evolution = eqx.field(static=True)
     renew: bool = eqx.field(static=True)
@@ -67,7 +68,7 @@ class CoEvolvingODE(eqx.Module):
         self,
         f: Callable,
         g: Callable | None,
-        attention: Pairwise | Elementwise,
+        attention: Attention,
         initial: Callable,
         solver: Solver = Solver(),  # noqa: B008
         evolution: Evolution = "evolved",
@@ -75,6 +76,7 @@ class CoEvolvingODE(eqx.Module):
         hold_attention: bool = False,
         inference: bool = False,
         reference: "_ReferencePath | None" = None,
+        update: Callable | None = None,
     ):
         if evolution not in get_args(Evolution):
             raise ValueError(f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}.")
@@ -86,17 +88,19 @@ class CoEvolvingODE(eqx.Module):
                 "CoEvolvingODE(evolution='fixed') recomputes a correlation: give initial=Correlation(...)."
             )
         check_solver("CoEvolvingODE", solver)
-        if evolution in ("fixed", "shared") and solver.adaptive:
+        if evolution == "fixed" and solver.adaptive:
             raise ValueError(
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, so all must step together: "
                 "give a solver with a fixed step, e.g. Solver('rk4', step=0.05)."
             )
-        if evolution in ("fixed", "shared") and solver.adjoint == "backsolve":
+        if evolution == "fixed" and solver.adjoint == "backsolve":
             raise ValueError(
                 f"CoEvolvingODE(evolution={evolution!r}) couples the samples of a batch, which cannot be solved "
                 "backwards: give a solver with adjoint='checkpointed' or 'direct'."
             )
-        if isinstance(attention, type) or not hasattr(attention, "weights"):
+        if renew and update is not None:
+            raise ValueError("CoEvolvingODE(renew=True, update=...): a jump either renews the attention or updates it.")
+        if not isinstance(attention, Attention):
             raise ValueError(f"CoEvolvingODE(attention={attention!r}): give an attention such as Pairwise().")
         self.f, self.g, self.attention, self.initial, self.solver = f, g, attention, initial, solver
         self.evolution = evolution
@@ -104,11 +108,12 @@ class CoEvolvingODE(eqx.Module):
         self.hold_attention = hold_attention
         self.inference = inference
         self.reference = reference
+        self.update = update
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         """Solve from `h0` at the first of `times`. `attention=False` leaves `Path.a` out, which is quicker."""
         times = check_query("CoEvolvingODE", h0, times)
-        if self.evolution in ("fixed", "shared") and self.inference:
+        if self.evolution == "fixed" and self.inference:
             return self._along_reference(h0, times, attention)
         a0 = self.initial(h0)
         expected = (h0.shape[0], *self.attention.shape(h0.shape[1:]))
@@ -117,8 +122,6 @@ class CoEvolvingODE(eqx.Module):
                 f"CoEvolvingODE: initial gave a(0) of shape {a0.shape}; {type(self.attention).__name__} attention on "
                 f"h0 of shape {h0.shape} needs {expected}."
             )
-        if self.evolution == "shared":
-            a0 = jnp.broadcast_to(a0.mean(axis=0), a0.shape)
         if self.hold_attention:
             a0 = stop_gradient(a0)
         if self.evolution == "frozen":
@@ -143,10 +146,8 @@ class CoEvolvingODE(eqx.Module):
 
     def begin(self, h0: Float[Array, "batch ..."]) -> tuple[Array, Array]:
         """The state (h, a) that `slope` moves, for models that take the steps themselves."""
-        if self.evolution in ("fixed", "shared"):
-            raise ValueError(
-                f"CoEvolvingODE(evolution={self.evolution!r}) cannot be stepped: choose evolved or frozen."
-            )
+        if self.evolution == "fixed":
+            raise ValueError("CoEvolvingODE(evolution='fixed') cannot be stepped: choose evolved or frozen.")
         return h0, self.initial(h0)
 
     def slope(self, t: Float[Array, " batch"], state: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -166,19 +167,22 @@ class CoEvolvingODE(eqx.Module):
         return state[1]
 
     def jump(self, state: tuple[Array, Array], h: Array, jumped: Bool[Array, " batch"]) -> tuple[Array, Array]:
-        """The state with another h for the samples that jumped; their attention is kept, or (`renew`) made anew."""
-        h = where_jumped(jumped, h, state[0])
-        return h, where_jumped(jumped, self.initial(h), state[1]) if self.renew else state[1]
+        """The state with another h for the samples that jumped; their attention is kept, updated or renewed."""
+        h, a = where_jumped(jumped, h, state[0]), state[1]
+        if self.update is not None:
+            a = where_jumped(jumped, jax.vmap(self.update)(a, state[0], h), a)
+        elif self.renew:
+            a = where_jumped(jumped, self.initial(h), a)
+        return h, stop_gradient(a) if self.hold_attention else a
 
     def _right_hand_side(self) -> Callable:
-        shared = self.evolution == "shared"
         # A class that only inherits `beside` may answer otherwise than what it inherits.
         alike = type(self.f) is type(self.g) and "beside" in vars(type(self.f))
-        stackable = alike and not (self.hold_attention or shared)
+        stackable = alike and not self.hold_attention
         if stackable and jax.default_backend() != "cpu":  # on a CPU it was measured to be slower
             return _CoupledAsOne(self.f.beside(self.g), self.attention)  # pyright: ignore[reportFunctionMemberAccess]
         assert self.g is not None  # checked by __init__
-        return (_Shared if shared else _Coupled)(self.f, self.g, self.attention, self.hold_attention, shared)
+        return _Coupled(self.f, self.g, self.attention, self.hold_attention)
 
     def fit_reference_statistics(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
         """The same ODE, knowing the batch statistics of these training states for evaluation.
@@ -186,13 +190,12 @@ class CoEvolvingODE(eqx.Module):
         `h0` are first states of training samples, `times` any times that span what will be asked.
         """
         ode = self
-        learn = getattr(self.initial, "remember", None)
-        if learn is not None:
-            ode = eqx.tree_at(lambda o: o.initial, ode, learn(h0))
-        if self.evolution not in ("fixed", "shared"):
+        if isinstance(self.initial, Correlation):
+            ode = eqx.tree_at(lambda o: o.initial, ode, self.initial.fit_reference_statistics(h0))
+        if self.evolution != "fixed":
             return ode
         if times is None:
-            raise ValueError(f"remember: an attention that is {self.evolution} is remembered over times; give them.")
+            raise ValueError("fit_reference_statistics: a fixed attention is measured over times; give them.")
         knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)
         path = eqx.nn.inference_mode(ode, False)(h0, knots)
         assert path.a is not None
@@ -202,7 +205,7 @@ class CoEvolvingODE(eqx.Module):
     def _along_reference(self, h0, times, attention):
         if self.reference is None:
             raise ValueError(
-                f"CoEvolvingODE(evolution={self.evolution!r}) in inference mode follows an attention remembered from "
+                f"CoEvolvingODE(evolution={self.evolution!r}) in inference mode follows an attention measured on "
                 "training data: call ode.fit_reference_statistics(h0, times) first."
             )
         h, stats = self.solver.solve(_Followed(self.f, self.attention, self.reference), h0, times)
@@ -214,11 +217,6 @@ def _state_only(y):
     return y[0]
 
 
-def slope_of(f: Callable, t, attended, h):
-    """dh/dt, from what f is made to see."""
-    return f(t, attended, h) if getattr(f, "sees_state", False) else f(t, attended)
-
-
 class _Attended(eqx.Module):
     """`f` on the state attended with a constant attention."""
 
@@ -226,7 +224,7 @@ class _Attended(eqx.Module):
     attention: Callable
 
     def __call__(self, t, h, a):
-        return slope_of(self.f, t, self.attention(h, a), h)
+        return evaluate_field(self.f, t, self.attention(h, a), h, a)
 
 
 class _Coupled(eqx.Module):
@@ -236,21 +234,15 @@ class _Coupled(eqx.Module):
     g: Callable
     attention: Callable
     hold_attention: bool = eqx.field(static=True)
-    shared: bool = eqx.field(static=True)
 
     def __call__(self, t, y, args):
         h, a = y
-        attended = self.attention(h, stop_gradient(a) if self.hold_attention else a)
-        dh = slope_of(self.f, t, attended, h)
-        seen = stop_gradient(attended) if self.hold_attention else attended
-        da = self.g(t, seen, a) if getattr(self.g, "sees_attention", False) else self.g(t, seen)
-        if self.shared:
-            da = jax.lax.pmean(da, SAMPLES)
+        held = stop_gradient(a) if self.hold_attention else a
+        attended = self.attention(h, held)
+        dh = evaluate_field(self.f, t, attended, h, held)
+        seen = stop_gradient((attended, h)) if self.hold_attention else (attended, h)
+        da = evaluate_field(self.g, t, *seen, a)
         return dh, stop_gradient(da) if self.hold_attention else da
-
-
-class _Shared(_Coupled, BatchCoupled):
-    """The same with one attention for the batch."""
 
 
 class _CoupledAsOne(eqx.Module):
@@ -271,7 +263,8 @@ class _Recomputed(BatchCoupled):
 
     def __call__(self, t, h, args):
         batch = jax.lax.all_gather(h, SAMPLES)
-        return slope_of(self.f, t, self.attention(h, correlation(batch)), h)
+        a = correlation(batch)
+        return evaluate_field(self.f, t, self.attention(h, a), h, a)
 
 
 class _ReferencePath(eqx.Module):
@@ -289,11 +282,12 @@ class _ReferencePath(eqx.Module):
 
 
 class _Followed(eqx.Module):
-    """`f` on the state attended with a remembered attention."""
+    """`f` on the state attended with the attention measured on training data."""
 
     f: Callable
     attention: Callable
     reference: _ReferencePath
 
     def __call__(self, t, h, args):
-        return slope_of(self.f, t, self.attention(h, self.reference(t)), h)
+        a = self.reference(t)
+        return evaluate_field(self.f, t, self.attention(h, a), h, a)

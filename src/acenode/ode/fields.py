@@ -10,6 +10,23 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..layers import Init, Linear, mlp, scale_last
 
 
+class VectorField(eqx.Module):
+    """A vector field of a `CoEvolvingODE` that says what it sees, as f or as g.
+
+    `takes` names the arguments after t, in order: `attended` (h' of Equation 4, h'' of Equation 5), `state` (h) and
+    `attention` (a). Any other callable is given the attended state alone, as the paper has it.
+    """
+
+    takes: eqx.AbstractVar[tuple[str, ...]]
+
+
+def evaluate_field(field: Callable, t, attended, h, a):
+    """A vector field at what it sees."""
+    takes = field.takes if isinstance(field, VectorField) else ("attended",)
+    given = {"attended": attended, "state": h, "attention": a}
+    return field(t, *(given[name] for name in takes))
+
+
 class MLPField(eqx.Module):
     """A multi-layer perceptron on the flattened state.
 
@@ -55,27 +72,27 @@ def _size(shape: tuple[int, ...]) -> int:
     return size
 
 
-class GRUField(eqx.Module):
+class GRUField(VectorField):
     """The continuous gated recurrent unit of GRU-ODE, autonomous and without biases.
 
     `r = sigmoid(W_r h)`, `z = sigmoid(W_z h)`, `u = tanh(W_u (r * h))`, `dh/dt = (1 - z) * (u - h)`: a state
     that starts inside [-1, 1] stays there.
 
-    As the f of a `CoEvolvingODE` it is given the attended state h' in place of h, the leak included. Where two
-    dimensions attend to each other, the leak of either pushes the other away, and h diverges. `self_decay` has
-    `dh/dt = (1 - z) * (u - h)` with z and u from h', but h itself in the leak: then h stays inside [-1, 1] whatever
+    As the f of a `CoEvolvingODE` it is given the attended state h' in place of h, in the decay too. Where two
+    dimensions attend to each other, the decay of either pushes the other away, and h diverges. `self_decay` has
+    `dh/dt = (1 - z) * (u - h)` with z and u from h', but h itself in the decay: then h stays inside [-1, 1] whatever
     the attention does.
     """
 
     reset: Linear
     update: Linear
     candidate: Linear
-    sees_state: bool = eqx.field(static=True)
+    takes: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(self, size: int, self_decay: bool = False, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
         self.reset, self.update, self.candidate = (Linear(size, size, use_bias=False, key=k) for k in keys)
-        self.sees_state = self_decay
+        self.takes = ("attended", "state") if self_decay else ("attended",)
 
     def __call__(
         self, t: Float[Array, ""], h: Float[Array, " h"], own: Float[Array, " h"] | None = None
@@ -86,36 +103,36 @@ class GRUField(eqx.Module):
         return (1 - z) * (u - (h if own is None else own))
 
 
-class ConditionedGRUField(eqx.Module):
+class ConditionedGRUField(VectorField):
     """A continuous GRU of h that is given the attended state h' as its input, for the f of a `CoEvolvingODE`.
 
     `r = sigmoid(W_r h + V_r h')`, `z = sigmoid(W_z h + V_z h')`, `u = tanh(W_u (r * h) + V_u h')`,
     `dh/dt = (1 - z) * (u - h)`. With V = 0 it is `GRUField` without attention, and the V start small. A state that
-    starts inside [-1, 1] stays there.
+    starts inside [-1, 1] stays there. `attended` is the size of h', that of h by default.
     """
 
     cell: GRUField
     inputs: Linear
-    sees_state = True
+    takes = ("attended", "state")
 
-    def __init__(self, size: int, start: float = 0.1, *, key: PRNGKeyArray):
+    def __init__(self, size: int, start: float = 0.1, *, attended: int | None = None, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.cell = GRUField(size, key=one)
-        inputs = Linear(size, 3 * size, use_bias=False, key=two)
+        inputs = Linear(size if attended is None else attended, 3 * size, use_bias=False, key=two)
         self.inputs = eqx.tree_at(lambda l: l.weight, inputs, start * inputs.weight)
 
-    def __call__(self, t: Float[Array, ""], attended: Float[Array, " h"], h: Float[Array, " h"]) -> Float[Array, " h"]:
+    def __call__(self, t: Float[Array, ""], attended: Float[Array, " s"], h: Float[Array, " h"]) -> Float[Array, " h"]:
         x_reset, x_update, x_candidate = jnp.split(self.inputs(attended), 3)
         r = jax.nn.sigmoid(self.cell.reset(h) + x_reset)
         z = jax.nn.sigmoid(self.cell.update(h) + x_update)
         return (1 - z) * (jnp.tanh(self.cell.candidate(r * h) + x_candidate) - h)
 
 
-class ConditionedMLPField(eqx.Module):
+class ConditionedMLPField(VectorField):
     """A perceptron of h and of the attended state h' beside it, for the f of a `CoEvolvingODE`; as `MLPField`."""
 
     field: MLPField
-    sees_state = True
+    takes = ("attended", "state")
 
     def __init__(self, size: int, width: int = 50, hidden: int = 3, *, init: Init = "uniform", key: PRNGKeyArray):
         self.field = MLPField((2, size), width, hidden, out=(size,), init=init, key=key)

@@ -97,6 +97,15 @@ class ConvInitial(eqx.Module):
         return self.norms[2](h)
 
 
+class Zeros(eqx.Module):
+    """An attention that begins as zeros of the given shape."""
+
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch ..."]:
+        return jnp.zeros((h0.shape[0], *self.shape), h0.dtype)
+
+
 class Identity(eqx.Module):
     """Every dimension attends to itself: a(0) = `logit` times the identity matrix.
 

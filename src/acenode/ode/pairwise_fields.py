@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import Init, Linear, mlp, scale_last
-from .fields import GRUField, MLPField
+from .fields import GRUField, MLPField, VectorField, evaluate_field
 
 
 class GRULinear(eqx.Module):
@@ -33,13 +33,13 @@ class GRULinear(eqx.Module):
         return self.linear(c).reshape(c.size, c.size)
 
 
-class GRURows(eqx.Module):
+class GRURows(VectorField):
     """Every row of a is the hidden state of one continuous GRU that is given h'; |a| <= 1 is kept."""
 
     hidden: Linear
     inputs: Linear
     candidate: Linear
-    sees_attention = True
+    takes = ("attended", "attention")
 
     def __init__(self, size: int, *, key: PRNGKeyArray):
         k1, k2, k3 = jax.random.split(key, 3)
@@ -56,7 +56,7 @@ class GRURows(eqx.Module):
         return (1 - z) * (u - a)
 
 
-class QueryKey(eqx.Module):
+class QueryKey(VectorField):
     """One small network for all rows: `da_ij/dt = q(i) . k(j) / sqrt(rank) - decay * a_ij`.
 
     Every dimension i has a learned place e_i; q and k are networks of (e_i, h'_i, t), shared by all dimensions, so
@@ -69,7 +69,7 @@ class QueryKey(eqx.Module):
     keys: eqx.nn.MLP
     log_decay: Float[Array, ""]
     timed: bool = eqx.field(static=True)
-    sees_attention = True
+    takes = ("attended", "attention")
 
     def __init__(
         self,
@@ -99,23 +99,22 @@ class QueryKey(eqx.Module):
         return q @ k.T / jnp.sqrt(q.shape[1]) - jnp.exp(self.log_decay) * a
 
 
-class SelfDecay(eqx.Module):
-    """Any g with a leak: `da/dt = g(t, h') - rate * a`. The rate is learned and positive.
+class SelfDecay(VectorField):
+    """Any g with a decay of its own: `da/dt = g(t, h') - rate * a`. The rate is learned and positive.
 
-    A logit that only adds up diverges, its softmax saturates and its gradient dies; the leak lets old attention fade.
+    A logit that only adds up diverges, its softmax saturates and its gradient vanishes; the decay forgets.
     """
 
     g: Callable
     log_rate: Float[Array, ""]
-    sees_attention = True
+    takes = ("attended", "attention")
 
     def __init__(self, g: Callable, rate: float = 1.0):
         self.g = g
         self.log_rate = jnp.log(jnp.asarray(rate))
 
     def __call__(self, t, h: Float[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
-        push = self.g(t, h, a) if getattr(self.g, "sees_attention", False) else self.g(t, h)
-        return push - jnp.exp(self.log_rate) * a
+        return evaluate_field(self.g, t, h, None, a) - jnp.exp(self.log_rate) * a
 
 
 def pairwise_field(
@@ -134,9 +133,6 @@ def pairwise_field(
     - `gru_linear`: a continuous GRU and a linear map to H^2;
     - `gru_rows`: each row of a is the state of a continuous GRU;
     - `query_key`: shared over rows, its size does not grow with H^2.
-
-    `shared_batch`, one attention for the whole batch, is any of these under
-    `CoEvolvingODE(..., evolution="shared")`.
     """
     if form == "linear_h2":
         return MLPField(size, width, hidden, out=(size, size), timed=timed, init=init, key=key)

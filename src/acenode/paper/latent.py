@@ -110,7 +110,7 @@ def attentive(
     def make(key):
         one, two, three = jax.random.split(key, 3)
         g = None
-        if evolution in ("evolved", "shared"):
+        if evolution == "evolved":
             g = pairwise_field(form, sizes.latent, sizes.width, sizes.layers, init=sizes.init, key=two)
             g = SelfDecay(g) if self_decaying else g
         kind = ConditionedMLPField if conditioned else MLPField

@@ -45,19 +45,23 @@ class Result:
     history: Mapping[str, list[float]]
     notes: tuple[str, ...] = ()
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    dataset: str = ""  # where a table has several
 
 
 def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
-def path_of(folder: Path, table: str, row: str, seed: int, quick: bool = False) -> Path:
-    return folder / table / f"{slug(row)}-seed{seed}{'-quick' if quick else ''}.json"
+def path_of(folder: Path, table: str, row: str, seed: int, quick: bool = False, dataset: str = "") -> Path:
+    """`<folder>/<table>/[<dataset>-]<row>-seed<k>[-quick].json`."""
+    name = "-".join(filter(None, (slug(dataset), slug(row), f"seed{seed}", "quick" if quick else "")))
+    return folder / table / f"{name}.json"
 
 
 def place(folder: Path, result: Result) -> Path:
     """Where a result belongs."""
-    return path_of(folder, result.table, result.row, result.seed, bool(result.config.get("quick")))
+    quick = bool(result.config.get("quick"))
+    return path_of(folder, result.table, result.row, result.seed, quick, result.dataset)
 
 
 def save(folder: Path, result: Result) -> Path:

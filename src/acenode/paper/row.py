@@ -62,6 +62,7 @@ class Row:
     penalty: float = 0.0
     protocol: str = "comparable"
     config: dict[str, object] = field(default_factory=dict)
+    dataset: str = ""  # where a table has several; name and data set together are unique in it
     base: str = ""  # the row of the same table that this one extends by an attention
     differs: str = ""  # what else is not as in that row
     control: str = ""  # the row that has what else comes with the attention, but nothing that chooses

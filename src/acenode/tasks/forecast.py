@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..models.trace import Trace
-from ..series import Query
+from ..series import Query, Series
 from .heads import Headed
 from .task import Report
 
@@ -24,23 +24,38 @@ def gaussian_negative_log_likelihood(values, mean, log_variance) -> Array:
 class Forecast:
     """Gaussian predictions at the asked times.
 
-    Loss: negative log likelihood per observed value, plus `penalty` times the model's own penalty.
+    Loss: negative log likelihood per observed value, plus `penalty` times the model's own penalty. Training alone has
+    two augmentations: `cut=(early, late)` ends the context of each series at a random time between the two, so that
+    every horizon is learned from every series; `hide` leaves out a random part of the values of the context.
     Metrics over the scored values: `mse`, `negll`, and `coverage` of the central 90 % interval.
     """
 
     penalty: float = 1.0
+    cut: tuple[float, float] | None = None
+    hide: float = 0.0
     monitor: str = "negll"
     better: Literal["lower", "higher"] = "lower"
 
     def loss(self, model: Headed, batch: Query, key, epoch):
-        trace = model.model(batch.context, batch.times, key)
+        trace = model.model(self._augmented(batch.context, key), batch.times, key)
         mean, log_variance = predictions(model, trace)
         each = gaussian_negative_log_likelihood(batch.values, mean, log_variance)
         solved = ~trace.stats.failed.reshape(trace.states.shape[:2])
         weight = batch.observed * solved[..., None, None]
         fit = jnp.sum(jnp.where(weight, each, 0.0)) / jnp.maximum(jnp.sum(weight), 1)
-        value = fit + self.penalty * jnp.mean(trace.penalty)
+        value = fit + self.penalty * jnp.mean(trace.penalty) if self.penalty else fit
         return value, Report.of(trace.stats)
+
+    def _augmented(self, context: Series, key) -> Series:
+        """The context as training sees it."""
+        one, two = jax.random.split(jax.random.fold_in(key, 1))
+        observed = jnp.asarray(context.observed)
+        if self.hide:
+            observed = observed & jax.random.bernoulli(one, 1 - self.hide, observed.shape)
+        if self.cut is not None:
+            end = jax.random.uniform(two, (len(context), 1), minval=self.cut[0], maxval=self.cut[1])
+            observed = observed & (context.times <= end)[..., None]
+        return Series(context.times, jnp.where(observed, context.values, 0.0), observed, context.length)
 
     def first_states(self, model: Headed, batch: Query, key):
         trace = model.model(batch.context, batch.times, key)

@@ -7,19 +7,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..ode import CoEvolvingODE, Constant
+from ..ode import CoEvolvingODE, Constant, Correlation
 from ..tasks.ensemble import Ensemble
 
 Group = Literal["main", "attention", "initial", "constant", "other"]
 Model = TypeVar("Model")
 
-_FIELDS: dict[str, Group] = {"g": "attention", "initial": "initial"}
+_FIELDS: dict[str, Group] = {"g": "attention", "update": "attention", "initial": "initial"}
 
 
 def groups(model: PyTree) -> PyTree:
     """The group of every leaf of `model`.
 
-    - `attention`: theta_g, the arrays inside the `g` of any `CoEvolvingODE`, wherever it sits in the model;
+    - `attention`: theta_g, the arrays inside the `g` and the `update` of any `CoEvolvingODE`, wherever it sits;
     - `initial`: theta_q, the arrays inside its `initial`;
     - `constant`: arrays inside a `Constant`, which are measured and not trained;
     - `main`: theta_f and all other floating point arrays;
@@ -124,4 +124,4 @@ def _measuring(model: PyTree) -> list[CoEvolvingODE]:
     """The ODEs whose attention is measured on training data."""
     nodes = jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))
     odes = [n for n in nodes if isinstance(n, CoEvolvingODE)]
-    return [ode for ode in odes if hasattr(ode.initial, "remember") or ode.evolution in ("fixed", "shared")]
+    return [ode for ode in odes if isinstance(ode.initial, Correlation) or ode.evolution == "fixed"]

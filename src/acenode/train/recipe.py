@@ -13,6 +13,7 @@ OPTIMISERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "adamax": optax.scale_by_adamax,
     "sgd": optax.identity,
     "momentum": lambda: optax.trace(decay=0.9),
+    "adamw": optax.scale_by_adam,
 }
 
 Optimiser = str | optax.GradientTransformation
@@ -29,8 +30,8 @@ class Recipe:
     """How to train. Learning rate and lambda belong to a `Member`, so that an ensemble can vary them.
 
     - `epochs`, `batch_size`: the last, incomplete batch of a shuffled epoch is left out.
-    - `optimiser`: `adam`, `adamax`, `sgd`, `momentum` (0.9), stepped with the learning rate of the member; or any optax
-      optimiser, taken as it is: its learning rate, schedule, decay and clipping are its own.
+    - `optimiser`: `adam`, `adamw`, `adamax`, `sgd`, `momentum` (0.9), stepped with the learning rate of the member; or
+      any optax optimiser, taken as it is: its learning rate, schedule, decay and clipping are its own.
     - `attention_optimiser`, `initial_optimiser`: that of theta_g and of theta_q; that of `optimiser` by default.
     - `attention_rate`, `initial_rate`: factors on the learning rate of theta_g and of theta_q.
     - `schedule`: a factor on the learning rate as a function of the iteration; any optax schedule from 1.
@@ -39,8 +40,8 @@ class Recipe:
     - `main_gradient`: theta_f with the `exact` gradient, or with the `paper`'s, which holds a(t) constant.
     - `initial_with`: whether theta_q is trained with the `main` parameters or with the `attention`.
     - `norm`: of theta_g in L_a (Equation 6).
-    - `weight_decay`: added to the gradient of the main parameters, as in L2 regularisation; `attention_decay` and
-      `initial_decay` are those of theta_g and of theta_q.
+    - `weight_decay`: added to the gradient of the main parameters, as in L2 regularisation, or with `adamw` to its
+      step; `attention_decay` and `initial_decay` are those of theta_g and of theta_q.
     - `clip`: largest norm of the gradient of the main parameters; longer ones are scaled down.
     - `average`: validate and keep not the parameters themselves but their exponential moving average, which keeps so
       much of itself at every iteration, e.g. 0.99; 0 for the parameters themselves.
@@ -128,11 +129,12 @@ class Recipe:
         parts = []
         if group == "main" and self.clip is not None:
             parts.append(optax.clip_by_global_norm(self.clip))
-        if decay:
-            parts.append(optax.add_decayed_weights(decay))
+        decayed = [optax.add_decayed_weights(decay)] if decay else []
         if not isinstance(optimiser, str):
-            return optax.chain(*parts, optimiser)
-        return optax.chain(*parts, OPTIMISERS[optimiser](), optax.scale(-factor * rate))
+            return optax.chain(*parts, *decayed, optimiser)
+        scaled = [OPTIMISERS[optimiser]()]
+        parts += [*scaled, *decayed] if optimiser == "adamw" else [*decayed, *scaled]
+        return optax.chain(*parts, optax.scale(-factor * rate))
 
 
 @dataclass(frozen=True)
