@@ -1,4 +1,4 @@
-"""A loss on a co-evolving system, its compiled gradient, and central differences to hold against it."""
+"""A loss on a co-evolving system, its compiled gradient, and central differences to compare it with."""
 
 import equinox as eqx
 import jax
