@@ -46,7 +46,7 @@ def sweep(name: str, values: list[int], rounds: int) -> dict:
 def solver_steps(step: Callable) -> dict:
     """The most steps that any sample took: the work that tolerances, not sizes, decide."""
     (_, (_, stats)), _ = step()
-    return {"steps": int(stats.steps.max()), "rejected": int(stats.rejected.max())}
+    return {"steps": int(stats.accepted.max()), "rejected": int(stats.rejected.max())}
 
 
 def report(name: str, found: dict) -> None:

@@ -80,7 +80,7 @@ def assert_stands_alone(model, random: bool = False, rtol: float = 1e-10):
     base = answer(model, batch_of(many), times)
     assert base.states.shape[1:3] == (3, 4) and np.isfinite(base.states).all()
     assert base.attention is None and base.h0 is None and base.times is None
-    assert base.stats.status.shape == (base.states.shape[0] * 3,) and not np.asarray(base.stats.failed).any()
+    assert base.stats.failed.shape == (base.states.shape[0] * 3,) and not np.asarray(base.stats.failed).any()
     np.testing.assert_array_equal(base.states[:, 0, 1], base.states[:, 0, 2])
 
     padded = answer(model, batch_of(many, 8), times)

@@ -19,7 +19,6 @@ from acenode.ode import (
     NeuralODE,
     Pairwise,
     Solver,
-    sentence,
 )
 from acenode.series import Query, Series, series, stack
 from acenode.tasks import Forecast, Headed
@@ -222,7 +221,7 @@ def test_a_series_with_rows_before_the_start_fails_with_a_status():
     early = eqx.tree_at(lambda s: s.times, s, np.asarray(s.times) - np.array([[0.0], [2.0], [0.0]]))
     trace = ask(eqx.nn.inference_mode(model()), early, QUERIES)
     assert trace.stats.failed.tolist() == [False, True, False]
-    assert "before the start" in sentence(trace.stats.status[1])
+    assert "before the start" in trace.stats.message(1)
 
 
 def test_a_g_of_the_wrong_shape_is_refused():

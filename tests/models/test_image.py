@@ -112,7 +112,7 @@ def test_map_sizes(name, cut, side):
 def test_output_shapes(name, model, cut, width):
     verdict = queried(shapes(name, model), pictures(name, 5, cut))
     assert verdict.logits.shape == (5, 10) and verdict.features.shape == (5, width)
-    assert verdict.stats.status.shape == (5,)
+    assert verdict.stats.failed.shape == (5,)
 
 
 def test_the_augmented_model_reads_all_its_channels():
@@ -206,7 +206,7 @@ def test_rknet_takes_one_step_of_the_three_eighths_rule():
     model = narrow(images._plain(WIDTH, solver))
     shown = pictures("mnist", 2)
     verdict = judge(model, shown)
-    np.testing.assert_array_equal(verdict.stats.steps, 1)
+    np.testing.assert_array_equal(verdict.stats.accepted, 1)
     np.testing.assert_array_equal(verdict.stats.vjp_evaluations, 4)
     np.testing.assert_array_equal(verdict.stats.evaluations - 1, 4)  # and the slope where it ends
 
@@ -228,7 +228,7 @@ def test_rknet_with_more_steps_has_room_for_them(steps):
     solver = eqx.filter_eval_shape(images.models("mnist", rk_steps=steps)["RKNet"], KEY).ode.solver
     field = lambda t, h: -h  # noqa: E731
     path = NeuralODE(field, solver)(jnp.ones((1, 1)), jnp.array([0.0, 1.0]))
-    assert int(path.stats.steps[0]) == steps and int(path.stats.status[0]) == 0
+    assert int(path.stats.accepted[0]) == steps and not path.stats.failed[0]
     np.testing.assert_allclose(
         path.h[0, 1, 0], sum((-1 / steps) ** k / f for k, f in enumerate((1, 1, 2, 6, 24))) ** steps
     )

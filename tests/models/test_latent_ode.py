@@ -86,7 +86,7 @@ def test_any_ode_serves(kind, size):
     trace = answer(model(kind, 2), example())
     assert trace.states.shape == (2, 3, 3, size) and trace.summary.shape == (2, 3, LATENT)
     assert trace.penalty.shape == (3,) and trace.attention is None
-    assert trace.stats.status.tolist() == [0] * 6 and np.isfinite(trace.states).all()
+    assert trace.stats.failed.tolist() == [False] * 6 and np.isfinite(trace.states).all()
     assert trace.h0.shape == (6, LATENT) and trace.times.shape == (6, 4)
     begin = trace.states[:, 0, 0]  # asked at the time the latent state starts from
     np.testing.assert_allclose(begin[:, :LATENT], trace.summary[:, 0], rtol=1e-12)

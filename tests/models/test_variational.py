@@ -154,7 +154,7 @@ def test_the_rnn_vae_equals_its_equations(samples):
     expected = [[told_by_hand(model, z, q) for z in each] for each, q in zip(z0, queries, strict=True)]
     np.testing.assert_allclose(trace.states, np.swapaxes(expected, 0, 1), rtol=1e-6)
     np.testing.assert_allclose(trace.penalty, penalty, rtol=1e-6)
-    assert (trace.summary.shape, trace.stats.status.shape) == ((max(samples, 1), 3, LATENT), (3 * max(samples, 1),))
+    assert (trace.summary.shape, trace.stats.failed.shape) == ((max(samples, 1), 3, LATENT), (3 * max(samples, 1),))
 
 
 @pytest.mark.parametrize("samples", [0, 2])

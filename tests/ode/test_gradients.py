@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from finite_differences import H0, TIMES, assert_matches_differences, gradient
 from problems import coevolving
-from slopes import H0, TIMES, assert_matches_differences, gradient
 
 from acenode.ode import Elementwise, NeuralODE, Solver
 
@@ -61,19 +61,6 @@ def test_gradient_of_the_first_state_is_passed_through():
     ode, h0 = first(queried)
     np.testing.assert_array_equal(h0, 11.0)
     assert ode.f.rate == 0
-
-
-def test_a_field_may_close_over_traced_values_but_not_be_differentiated_in_them():
-    """`lambda t, h: -rate * h`: its path is right under `jit`; its gradient is refused, never silently zero."""
-
-    def value(rate, h0):
-        return NeuralODE(lambda t, h: -rate * h, Solver("rk4", step=0.1, max_steps=16))(h0, TIMES).h[0, -1, 0]
-
-    np.testing.assert_allclose(jax.jit(value)(1.0, H0), 0.5 * np.exp(-1.0), rtol=1e-5)
-    with pytest.raises(Exception, match="differentiation of a custom_vjp function with respect to a closed-over value"):
-        jax.grad(value)(1.0, H0)
-    with pytest.raises(jax.errors.UnexpectedTracerError):
-        jax.grad(value, argnums=(0, 1))(1.0, H0)
 
 
 def test_a_solve_outside_of_jit_is_compiled_once_for_each_field():

@@ -40,7 +40,7 @@ def test_batch_mates_do_not_matter_in_inference(case):
     assert not np.asarray(path.stats.failed).any() and not np.asarray(changed.stats.failed).any()
 
     def first(path):
-        return path.h[0], None if path.a is None else path.a[0], path.stats.steps[0], path.stats.evaluations[0]
+        return path.h[0], None if path.a is None else path.a[0], path.stats.accepted[0], path.stats.evaluations[0]
 
     assert leaves_equal(first(path), first(changed))
     assert not np.allclose(path.h[1:, 1:], changed.h[1:, 1:], equal_nan=True)
@@ -51,7 +51,7 @@ def test_a_sample_alone():
     together, alone = solve(ode, H0, TIMES), solve(ode, H0[:1], TIMES[:1])
     np.testing.assert_allclose(alone.h[0], together.h[0], rtol=1e-12)
     np.testing.assert_allclose(alone.a[0], together.a[0], rtol=1e-12, atol=1e-14)
-    assert int(alone.stats.steps[0]) == int(together.stats.steps[0])
+    assert int(alone.stats.accepted[0]) == int(together.stats.accepted[0])
 
 
 def test_batch_mates_do_matter_to_a_correlation_while_training():
@@ -67,4 +67,4 @@ def test_samples_in_another_order():
     order = np.array([2, 0, 1])
     path, turned = solve(ode, H0, TIMES), solve(ode, H0[order], TIMES[order])
     np.testing.assert_allclose(turned.h, np.asarray(path.h)[order], rtol=1e-12)
-    np.testing.assert_array_equal(turned.stats.steps, np.asarray(path.stats.steps)[order])
+    np.testing.assert_array_equal(turned.stats.accepted, np.asarray(path.stats.accepted)[order])

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from acenode.models import LatentODE, Trace
-from acenode.ode import NeuralODE, Solver, Stats
+from acenode.ode import NeuralODE, Solver, Stats, Status
+from acenode.ode.solver import status_where
 from acenode.series import Query, Series
 from acenode.tasks import Forecast, GaussianHead, Headed, RowHead, Task
 from acenode.tasks.forecast import gaussian_negative_log_likelihood, mixture
@@ -24,7 +25,8 @@ class Given(eqx.Module):
 
     def __call__(self, series, times, key):
         zero = jnp.zeros_like(self.status)
-        stats = Stats(zero, zero, zero + 7, zero + 5, self.status)
+        status = status_where(self.status > 0, Status.not_finite, Status.solved)
+        stats = Stats(zero, zero, zero + 7, zero + 5, status)
         return Trace(self.states, self.states[:, :, 0], self.penalty, None, stats, None, None)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from acenode.datasets.split import Split
 from acenode.models import Trace
-from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Stats, pairwise_field
+from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Stats, Status, pairwise_field
+from acenode.ode.solver import status_where
 from acenode.series import Query, Series
 from acenode.tasks import Classified, Forecast, Headed, LabelClasses
 from acenode.train import Recipe, fit
@@ -24,9 +25,10 @@ class Given(eqx.Module):
 
     def __call__(self, series, times, key):
         zero = jnp.zeros_like(self.status)
+        status = status_where(self.status > 0, Status.not_finite, Status.solved)
         states = jnp.zeros((1, BATCH, times.shape[1], 2))
         return Trace(
-            states, states[:, :, 0], zero.astype(float), None, Stats(zero, zero, zero, zero, self.status), None, None
+            states, states[:, :, 0], zero.astype(float), None, Stats(zero, zero, zero, zero, status), None, None
         )
 
 

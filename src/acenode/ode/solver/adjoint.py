@@ -72,7 +72,7 @@ def vjp_evaluations_per_step(tableau: Tableau, times) -> int:
 
     Reading between the steps takes the slope at the end of the step as well.
     """
-    count = len(tableau.a) + (not tableau.fsal)
+    count = tableau.evaluations_per_step
     return count if ends_only(times) or tableau.dense == "linear" else count + 1
 
 

@@ -84,7 +84,8 @@ class Solver:
     ) -> tuple[PyTree[Float[Array, "batch times ..."]], Stats]:
         """`keep(y)` at all `times`, starting from `y0` at the first, and what it took.
 
-        `field(t, y, args)` is written for one sample. Entries that a failed solve did not reach are NaN, and
+        `field(t, y, args)` is written for one sample. Arrays that it closes over have a gradient where they are traced;
+        others are read when it is compiled, as under `jax.jit`. Entries that a failed solve did not reach are NaN, and
         `Stats.status` says why; they add nothing to a gradient, so that one may be finite where a loss is not.
         """
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((field, y0, times, args)))

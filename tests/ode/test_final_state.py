@@ -5,19 +5,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from finite_differences import H0 as PAIR, assert_matches_differences
 from jaxtyping import Array
 from problems import Wave, coevolving, noise
-from slopes import H0 as PAIR, assert_matches_differences
 
 from acenode.ode import CoEvolvingODE, Elementwise, NeuralODE, Solver
-from acenode.ode.stepping_back import vjp_evaluations_per_step
-from acenode.ode.tableau import METHODS
+from acenode.ode.solver.adjoint import vjp_evaluations_per_step
+from acenode.ode.solver.runge_kutta import METHODS
 
 SOLVERS = {
     "dopri5": Solver(max_steps=32, checkpoints=32),
     "euler": Solver("euler", step=0.1, max_steps=16, checkpoints=16),
     "rk4": Solver("rk4", step=0.1, max_steps=16, checkpoints=16),
-    "rk4_38": Solver("rk4_38", step=0.1, max_steps=16, checkpoints=2),  # walks back over states it takes anew
+    "rk4_38": Solver("rk4_38", step=0.1, max_steps=16, checkpoints=2),  # the backward loop computes states again
 }
 
 # --- against three times --------------------------------------------------------------------------------------
@@ -74,15 +74,16 @@ def test_two_times_are_the_ends_of_three(method):
         (grad_ode.f, grad_ode.g, grad_ode.initial, grad_h0), (known_ode.f, known_ode.g, known_ode.initial, known_h0)
     )
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves((grad_ode, grad_h0)))
-    for name in ("steps", "rejected", "evaluations", "status"):
+    for name in ("accepted", "rejected", "evaluations"):
         np.testing.assert_array_equal(getattr(stats, name), getattr(known_stats, name))
+    assert (stats.status == known_stats.status).all()
     for told, times in ((stats, TWO), (known_stats, THREE)):
         np.testing.assert_array_equal(
-            told.vjp_evaluations, told.steps * vjp_evaluations_per_step(METHODS[method], times)
+            told.vjp_evaluations, told.accepted * vjp_evaluations_per_step(METHODS[method], times)
         )
 
-    # No way to go: the first state, and the slopes of both ends together.
-    assert stats.steps[2] == stats.vjp_evaluations[2] == 0
+    # An interval of no length: the first state, and the slopes of both ends together.
+    assert stats.accepted[2] == stats.vjp_evaluations[2] == 0
     np.testing.assert_array_equal(h[2], TROUBLED[2])
     # A failed sample has no end, and is nothing to the others.
     np.testing.assert_array_equal(stats.failed, np.arange(4) == FAILS)
@@ -129,7 +130,7 @@ class Counted(eqx.Module):
 
 @pytest.mark.parametrize("times, more", [([0.0, 1.0], 0), ([0.0, 0.4, 1.0], 1)], ids=["two times", "three times"])
 @pytest.mark.parametrize("method", METHODS)
-def test_pullbacks_of_a_step_are_the_ones_that_are_made(method, times, more):
+def test_vjp_evaluations_of_a_step_are_those_made(method, times, more):
     solver, times = Solver(method, step=0.5, max_steps=2, checkpoints=2), jnp.array(times)
     tracked.calls = 0
     # One step is traced, whatever their number.

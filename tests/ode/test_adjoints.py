@@ -4,8 +4,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from finite_differences import H0, TIMES, assert_matches_differences, compiled, gradient, value_and_gradient
 from problems import coevolving
-from slopes import H0, TIMES, assert_matches_differences, compiled, gradient, value_and_gradient
 
 from acenode.ode import Pairwise, Solver
 

@@ -1,4 +1,4 @@
-"""A loss on a co-evolving system, its compiled gradient, and central differences to hold against it."""
+"""A loss on a co-evolving system, its compiled gradient, and central differences to compare it with."""
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ def loss_and_steps(queried, times):
     ode, h0 = queried
     path = ode(h0, times)
     value = jnp.sum(noise(*path.h.shape) * jnp.sin(path.h)) + jnp.sum(noise(*path.a.shape, seed=1) * jnp.cos(path.a))
-    return value, path.stats.steps
+    return value, path.stats.accepted
 
 
 value_and_gradient = eqx.filter_value_and_grad(loss_and_steps, has_aux=True)

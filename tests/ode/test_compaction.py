@@ -1,4 +1,4 @@
-"""A large batch whose last samples go on alone answers as each sample does on its own."""
+"""A large batch whose unfinished samples are compacted answers as each sample does on its own."""
 
 from dataclasses import replace
 
@@ -8,22 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.ode import Solver, stepping
-from acenode.ode.step_size import Control
-from acenode.ode.stepping import NOT_FINITE, OK, STEP_TOO_SMALL, TOO_MANY_STEPS
+from acenode.ode import BatchCoupled, Solver, Status
+from acenode.ode.solver import SAMPLES, integrate
+from acenode.ode.solver.step_size import Control
 
-BATCH = 40  # an eighth, five samples, may go on alone
-pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="only on a CPU do late samples go on alone")
+BATCH = 40  # compacted to an eighth, five samples
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="only on a CPU is a batch compacted")
 SOLVER = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=256, checkpoints=16)
 
 
 @pytest.fixture(autouse=True)
-def small_is_large(monkeypatch):
-    monkeypatch.setattr(stepping, "_LEAST_NUMBERS", 1)
+def small_batches_count_as_large(monkeypatch):
+    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 1)
 
 
 def field(t, y, speed):
-    """A circle, run through at its own speed, that a nonlinear term draws in."""
+    """Rotation at a speed of its own, damped by a nonlinear term."""
     h, a = y
     return speed * a - 0.1 * h**3, -speed * h - 0.1 * a**3
 
@@ -35,10 +35,10 @@ class Scaled(eqx.Module):
         return jax.tree.map(lambda slope: self.scale * slope, field(t, y, speed))
 
 
-def some_late(late: int) -> jax.Array:
-    """Speeds of which `late`, spread over the batch, are far higher than the others."""
+def speeds_with(slow: int) -> jax.Array:
+    """Speeds of which `slow`, spread over the batch, are far higher than the others and so take more steps."""
     speeds = np.full(BATCH, 1.0)
-    speeds[np.linspace(0, BATCH - 1, late).astype(int)] = np.linspace(15.0, 25.0, late)
+    speeds[np.linspace(0, BATCH - 1, slow).astype(int)] = np.linspace(15.0, 25.0, slow)
     return jnp.asarray(speeds)
 
 
@@ -59,7 +59,7 @@ def states(key=0):
 
 
 def in_small_batches(scale, y0, times, speeds, size=20):
-    """The same in batches too small to be parted; the gradient of what they share is added up."""
+    """The same in batches too small to be compacted; the gradient of what they share is added up."""
     parts = []
     for start in range(0, BATCH, size):
         part = lambda tree, s=start: jax.tree.map(lambda x: x[s : s + size], tree)  # noqa: E731
@@ -75,29 +75,29 @@ def same(one, other):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
-def test_large_adaptive_batches_are_parted(monkeypatch):
-    adaptive, fixed = Control(1e-4, 1e-6, None, 256, 16), Control(1e-4, 1e-6, 0.1, 256, 16)
-    few = lambda y, control: stepping._few(field, y, y[0], y[0][:, None], control)  # noqa: E731
-    assert few(states(), adaptive) == BATCH // 8
-    assert few(states(), fixed) == 0
-    assert few(jax.tree.map(lambda y: y[:31], states()), adaptive) == 0
-    monkeypatch.setattr(stepping, "_LEAST_NUMBERS", 2 * BATCH + 1)
-    assert few(states(), adaptive) == 0
+def test_large_adaptive_batches_are_compacted(monkeypatch):
+    adaptive, fixed = (Control(1e-4, 1e-6, step, "per_part", 256, 16) for step in (None, 0.1))
+    size = lambda y, control: integrate._compact_size(field, y, control)  # noqa: E731
+    assert size(states(), adaptive) == BATCH // 8
+    assert size(states(), fixed) == 0
+    assert size(jax.tree.map(lambda y: y[:31], states()), adaptive) == 0
+    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 2 * BATCH + 1)
+    assert size(states(), adaptive) == 0
 
 
 @pytest.mark.parametrize("count", [2, 7])
-@pytest.mark.parametrize("late", [0, 1, 5, 6, BATCH])
-def test_answers_and_gradients_are_those_of_each_sample(late, count):
+@pytest.mark.parametrize("slow", [0, 1, 5, 6, BATCH])
+def test_answers_and_gradients_are_those_of_each_sample(slow, count):
     with jax.enable_x64():
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
         ends = jnp.linspace(0.5, 2.0, BATCH)[:, None]
         times = ends * jnp.linspace(0.0, 1.0, count)
-        queried = jnp.asarray(0.9), y0, times, some_late(late).astype(jnp.float64)
+        queried = jnp.asarray(0.9), y0, times, speeds_with(slow).astype(jnp.float64)
         together, apart = solved(*queried), in_small_batches(*queried)
     (_, stats), _ = together
-    assert (stats.status == OK).all()
-    if 0 < late < BATCH:
-        assert stats.steps.max() > 2 * np.median(stats.steps)  # so that there was something to part
+    assert not stats.failed.any()
+    if 0 < slow < BATCH:
+        assert stats.accepted.max() > 2 * np.median(stats.accepted)  # so that there was something to compact
     same(together, apart)
 
 
@@ -105,36 +105,36 @@ def test_those_that_fail_say_so_and_leave_the_others_alone():
     with jax.enable_x64():
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
         times = jnp.tile(jnp.linspace(0.0, 1.0, 4), (BATCH, 1))
-        speeds = some_late(0).astype(jnp.float64).at[7].set(3e3)
+        speeds = speeds_with(0).astype(jnp.float64).at[7].set(3e3)
         broken = y0[0].at[11].set(jnp.nan), y0[1]
         (out, stats), grads = solved(jnp.asarray(0.9), broken, times, speeds)
-        (well, _), _ = solved(jnp.asarray(0.9), y0, times, some_late(0).astype(jnp.float64))
-    assert stats.status[7] == TOO_MANY_STEPS and stats.steps[7] + stats.rejected[7] == SOLVER.max_steps
-    assert stats.status[11] == NOT_FINITE
+        (well, _), _ = solved(jnp.asarray(0.9), y0, times, speeds_with(0).astype(jnp.float64))
+    assert (stats.status == Status.max_steps_reached)[7] and stats.accepted[7] + stats.rejected[7] == SOLVER.max_steps
+    assert (stats.status == Status.not_finite)[11]
     assert np.isnan(out[0][7, -1]) and np.isnan(out[0][11, 1:]).all()
     fine = np.delete(np.arange(BATCH), [7, 11])
-    assert (stats.status[fine] == OK).all()
+    assert not stats.failed[fine].any()
     same(jax.tree.map(lambda x: x[fine], out), jax.tree.map(lambda x: x[fine], well))
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
 
 
-def test_a_late_sample_may_blow_up():
+def test_an_unfinished_sample_may_blow_up():
     def explodes(t, y, rate):
         return rate * y**2
 
     rates = jnp.full(BATCH, 0.1).at[3].set(2.0)  # 1 / (1 - 2 t) has no value at 0.5
     solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=2000)
     out, stats = solver.solve(explodes, jnp.ones(BATCH), jnp.tile(jnp.array([0.0, 0.25, 1.0]), (BATCH, 1)), rates)
-    assert stats.status[3] in (STEP_TOO_SMALL, NOT_FINITE, TOO_MANY_STEPS)
+    np.testing.assert_array_equal(stats.failed, np.arange(BATCH) == 3)
     assert np.isnan(out[3, 2]) and abs(out[3, 1] - 2.0) < 1e-3
     np.testing.assert_allclose(np.delete(out[:, 2], 3), 1 / 0.9, rtol=1e-4)
 
 
-def test_members_of_an_ensemble_part_on_their_own():
+def test_members_of_an_ensemble_are_compacted_on_their_own():
     with jax.enable_x64():
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
         times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
-        speeds = jnp.stack([some_late(late).astype(jnp.float64) for late in (1, 5, 20)])
+        speeds = jnp.stack([speeds_with(slow).astype(jnp.float64) for slow in (1, 5, 20)])
         scales = jnp.array([0.9, 1.0, 1.1])
         together = jax.vmap(lambda scale, speed: solved(scale, y0, times, speed))(scales, speeds)
         for k in range(3):
@@ -147,7 +147,7 @@ def test_second_derivatives_are_those_of_the_steps_taken(step):
     with jax.enable_x64():
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
         times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
-        speeds = some_late(2).astype(jnp.float64)
+        speeds = speeds_with(2).astype(jnp.float64)
 
         def loss(scale):
             out, _ = solver.solve(Scaled(scale), y0, times, speeds)
@@ -160,7 +160,7 @@ def test_second_derivatives_are_those_of_the_steps_taken(step):
 
 
 @pytest.mark.parametrize(("batch", "max_steps"), [(4, 12), (BATCH, 30)], ids=["one loop", "two loops"])
-def test_a_sample_that_is_given_up_spoils_no_gradient(batch, max_steps):
+def test_an_unfinished_sample_spoils_no_gradient(batch, max_steps):
     class Root(eqx.Module):
         w: jax.Array
 
@@ -176,20 +176,23 @@ def test_a_sample_that_is_given_up_spoils_no_gradient(batch, max_steps):
         y0, speeds = jnp.linspace(1.0, 2.0, batch).at[2].set(0.0), jnp.zeros(batch).at[2].set(1e6)
         times = jnp.tile(jnp.array([0.0, 1.0]), (batch, 1))
         (_, stats), grad = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(0.5))
-    assert stats.status[2] == TOO_MANY_STEPS and (np.delete(stats.status, 2) == OK).all()
+    np.testing.assert_array_equal(stats.failed, np.arange(batch) == 2)
+    assert (stats.status == Status.max_steps_reached)[2]
     assert np.isfinite(grad) and grad > 0
 
 
-def test_a_field_that_looks_at_the_whole_batch_always_sees_it(monkeypatch):
-    def drawn_in(t, y, speed):
-        return speed * (jax.lax.pmean(y, stepping.SAMPLES) - y)
+class ToTheMean(BatchCoupled):
+    def __call__(self, t, y, speed):
+        return speed * (jax.lax.pmean(y, SAMPLES) - y)
 
+
+def test_a_coupled_batch_stays_together(monkeypatch):
     times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
     y0 = jnp.linspace(0.0, 1.0, BATCH)
-    out, stats = SOLVER.solve(drawn_in, y0, times, some_late(1))
-    assert stats.steps.max() > 2 * np.median(stats.steps)
-    monkeypatch.setattr(stepping, "_LEAST_NUMBERS", 10**9)  # one loop
-    alone, _ = SOLVER.solve(drawn_in, y0, times, some_late(1))
+    out, stats = SOLVER.solve(ToTheMean(), y0, times, speeds_with(1))
+    assert stats.accepted.max() > 2 * np.median(stats.accepted)
+    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 10**9)  # one loop
+    alone, _ = SOLVER.solve(ToTheMean(), y0, times, speeds_with(1))
     np.testing.assert_array_equal(out, alone)
 
 
@@ -199,7 +202,7 @@ def test_what_a_sample_is_told_may_be_any_array():
         return speed * (1 + which % 2) * jnp.cos(t) + 1e-3 * jax.random.normal(noise, y.shape)
 
     whole = np.full(BATCH, 2**30 + 1)  # a float of single precision has no such number
-    args = np.asarray(some_late(3)), whole, jax.random.split(jax.random.key(0), BATCH)
+    args = np.asarray(speeds_with(3)), whole, jax.random.split(jax.random.key(0), BATCH)
     times = np.tile([0.0, 0.5, 1.0], (BATCH, 1)).astype(np.float32)
 
     def last(y0):
