@@ -88,7 +88,7 @@ def test_every_data_set_is_listed(digits):
     assert "not here: acenode data get physionet" in answer.stdout
     rows = {row["name"]: row for row in json.loads(data("list", "--data-dir", digits, "--json").stdout)}
     assert rows["mnist"]["found"] == str(digits) and rows["svhn"]["found"] is None and rows["ou"]["generated"]
-    assert {"mnist", "svhn", "cifar10", "physionet", "activity", "ushcn", "ushcn-maine", "brusselator"} <= set(rows)
+    assert {"mnist", "svhn", "cifar10", "physionet", "activity", "ushcn", "ushcn-maine", "ou"} <= set(rows)
 
 
 def test_the_list_imports_nothing_heavy():
@@ -327,8 +327,8 @@ def test_every_unlabelled_record_gets_a_probability(tmp_path):
     "arguments, words",
     [
         (["mnist", "--out", "x.csv"], "mnist is not written as a table of series; these are: physionet"),
-        (["brusselator", "--out", "x.txt"], "expected a file that ends with .csv or .parquet"),
-        (["brusselator", "--labelled", "--out", "x.csv"], "brusselator has no labels"),
+        (["ou", "--out", "x.txt"], "expected a file that ends with .csv or .parquet"),
+        (["ou", "--labelled", "--out", "x.csv"], "ou has no labels"),
         (["physionet", "--out", "x.csv"], "physionet is not here"),
     ],
 )

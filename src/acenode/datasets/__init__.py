@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import (
         activity as activity,
-        brusselator as brusselator,
         cifar10 as cifar10,
         climate_reference as climate_reference,
         files as files,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "activity",
-    "brusselator",
     "cifar10",
     "climate_reference",
     "files",

@@ -354,15 +354,6 @@ _ALL = (
         table=_table(_generate("ou"), "series"),
     ),
     DataSet(
-        name="brusselator",
-        what="noisy chemical oscillator",
-        size="1,000 series, 2 variables",
-        licence="generated",
-        load=_generate("brusselator"),
-        facts=_panel_facts,
-        table=_table(_generate("brusselator"), "series"),
-    ),
-    DataSet(
         name="regions",
         what="regions whose influence on each other turns; the data of the demo",
         size="400 series, 6 variables",
