@@ -4,9 +4,9 @@
 
 As in GRU-ODE-Bayes: theta = 1, sigma = 0.1, rho = 0.99; levels drawn for each series around 1 and -1 with a deviation
 of 1/sqrt(12); 10,000 series over [0, 10] observed at 16 to 23 times of a grid of 0.05, without noise; 20 % of the rows
-show both variables; the query is the first row after time 4. Three things differ. The levels are normal instead of uniform
-(of the same mean and deviation), so that the best possible prediction is known in closed form, `exact_filter`; give
-`levels="uniform"` for the published draw. The paths have the exact transition density instead of Euler steps. And
+show both variables; the query is the first row after time 4. Three things differ. The levels are normal instead of
+uniform (of the same mean and deviation), so that the best possible prediction is known in closed form, `exact_filter`;
+give `levels="uniform"` for the published draw. The paths have the exact transition density instead of Euler steps. And
 nothing is seen at time 0, where the process is known.
 """
 
