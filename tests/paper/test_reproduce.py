@@ -17,12 +17,11 @@ from acenode.models import Filter, LatentODE, RNNDt
 from acenode.models.encoders import GRUEncoder
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
 from acenode.paper import results
-from acenode.paper.baseline import Baseline
+from acenode.paper.baselines import Baseline, last_value, mean_value, published_mse
 from acenode.paper.figures import attention_over_time, error_over_time, has_g
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Prepared, Refused, Row
 from acenode.paper.tables import TABLES
-from acenode.paper.value_baselines import last_value, mean_value, published_mse
 from acenode.series import extrapolate, hold_out, series, stack
 from acenode.tasks import Headed, Reconstruct, ValueHead
 from acenode.train import Quiet, Recipe

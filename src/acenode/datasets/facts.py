@@ -137,7 +137,6 @@ def of_climate(data: Climate, units: dict[str, str]) -> Facts:
         *(line for reading in data.readings for line in str(reading).splitlines()),
         f"windows that lack a variable, left out: {len(skipped.incomplete):,}",
         f"series without rows enough on both sides of time 150, left out: {len(skipped.one_sided):,}",
-        f"stations that began too late or ended too early, left out: {len(skipped.short_lived):,}",
     )
     counts = {name: len(each) for name, each in skipped._asdict().items()}
     counts |= {"readings": [asdict(reading) for reading in data.readings]}

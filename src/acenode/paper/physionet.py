@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Array
 
 from ..datasets import physionet
-from ..datasets.reference import variable_mean
 from ..datasets.split import Split
 from ..layers import Linear, mlp
 from ..models import WithLastValue, statistic_edges
@@ -32,12 +31,11 @@ from ..tasks import (
 )
 from ..tasks.label import ReadFrom
 from ..train import Recipe
-from .baseline import Baseline
+from .baselines import Baseline, last_value, mean_value, published_mse, variable_mean
 from .figures import attention_over_time, error_over_time
 from .grids import SERIES_GRID
 from .latent import Kind, Sizes, kinds, odes
 from .row import Prepared, Row, checksum
-from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
 FARTHEST = 5.0  # standard deviations from the mean
@@ -112,7 +110,7 @@ def scaled(panel: Panel, train: np.ndarray, kind: str = "min_over_max") -> Serie
 
 def mean_of(series: Series, train: np.ndarray) -> np.ndarray:
     """The training mean of each variable, 0 where it was never observed."""
-    return variable_mean(series[train]).astype(np.float32)
+    return variable_mean(series.values[train], series.observed[train]).astype(np.float32)
 
 
 def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
