@@ -13,7 +13,7 @@ from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, Neur
 from acenode.paper import image_analysis as analysis
 from acenode.paper.image_figures import silhouettes
 from acenode.paper.images import SETTINGS, classifier
-from acenode.tasks import LabelImages, Pictures
+from acenode.tasks import ImageClassification, LabelledImages
 
 WIDTH = 4
 STEPS = Solver("euler", step=0.5)
@@ -60,7 +60,9 @@ def test_features_are_what_the_head_sees_and_the_last_state(model, images):
 
 
 def test_images_that_are_not_from_0_to_1_are_refused(model, images):
-    with pytest.raises(ValueError, match=r"images are uint8; give numbers from 0 to 1, e.g. Pictures\(...\).images"):
+    with pytest.raises(
+        ValueError, match=r"images are uint8; give numbers from 0 to 1, e.g. LabelledImages\(...\).images"
+    ):
         analysis._in_batches("features", lambda some: some, (images * 255).astype(np.uint8), 3)
     with pytest.raises(ValueError, match="7 images in batches of 0"):
         analysis.features(model, images, batch=0)
@@ -93,8 +95,8 @@ def test_separated_clusters_have_a_silhouette_near_one(blobs):
 
 def test_a_result_keeps_the_silhouettes_of_both_features(model):
     pixels = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 1), np.uint8)
-    data, tested = Pictures(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
-    kept = silhouettes(model, LabelImages(), data, tested)
+    data, tested = LabelledImages(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
+    kept = silhouettes(model, ImageClassification(), data, tested)
     found = analysis.features(model, pixels[tested] / 255.0)
     for name, numbers in (("silhouette", found.ensemble_task), ("silhouette_maps", found.maps)):
         expected = analysis.silhouette(numbers, data.label[tested], seed=0)

@@ -19,7 +19,7 @@ from acenode.paper.images import SETTINGS, classifier, row, schedule
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
-from acenode.tasks import LabelImages
+from acenode.tasks import ImageClassification
 from acenode.train import Progress, Quiet, Recipe
 from acenode.train.checkpoint import load_head
 
@@ -272,7 +272,7 @@ def test_what_a_result_keeps_of_the_attention_and_the_images_to_draw_it_over(tmp
     monkeypatch.setattr(images, "VALIDATION", VALIDATION)
     data, (split,), *_ = images.prepared("mnist", folder, [0])
     model = narrow_row().build(jax.random.key(0))
-    kept = attention_maps(model, LabelImages(), data, split.test)
+    kept = attention_maps(model, ImageClassification(), data, split.test)
     shown = images.drawn("mnist", len(kept["maps"]), folder)
     assert shown is not None and len(shown.images) == len(kept["maps"]) == 6
     np.testing.assert_array_equal(shown.images, np.asarray(data.pixels)[split.test[:6]] / 255.0)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from acenode.datasets.split import Split
-from acenode.models import statistic_edges
 from acenode.paper import activity, physionet, settings
 from acenode.paper.baselines import Baseline
+from acenode.paper.history_features import statistic_edges
 from acenode.paper.latent import kinds
 from acenode.paper.physionet import MORTALITY, QUESTIONS, SIZES, VALUES, mean_of, mortality_data, scaled
 from acenode.paper.row import Prepared
 from acenode.paper.tables import TABLES
 from acenode.series import Panel, series, stack
-from acenode.tasks import PointLabels
+from acenode.tasks import LabelledPoints
 from acenode.train import parameter_count
 
 FAMILY = kinds(SIZES)
@@ -111,7 +111,7 @@ def batch_of(row):
     if row.table == "activity":
         whole = records(6, 12).series
         labels = jnp.zeros(whole.times.shape, jnp.int32)
-        return whole, PointLabels(whole, labels, jnp.ones(labels.shape, bool))
+        return whole, LabelledPoints(whole, labels, jnp.ones(labels.shape, bool))
     if row.table == "physionet-classification":
         data = mortality_data(records(6, 41), np.zeros(6, np.float32), np.arange(4))
         return data.query.context, data

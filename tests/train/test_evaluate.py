@@ -10,7 +10,7 @@ from acenode.datasets.split import Split
 from acenode.models import Trace
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Stats, pairwise_field
 from acenode.series import Query, Series
-from acenode.tasks import Classified, Forecast, Headed, LabelClasses
+from acenode.tasks import LabelledSeries, Forecast, Headed, SeriesClassification
 from acenode.train import Recipe, fit
 from acenode.train.evaluate import metrics_of
 
@@ -46,7 +46,7 @@ def scores(task, head, data, status, weight=(1, 1, 1)):
 
 
 FORECAST = (Forecast(), halves, Query(known(), known().times, known().values, known().observed, known().observed))
-CLASSES = (LabelClasses(), lambda summary: summary, Classified(known(), jnp.asarray([0, 1, 0])))
+CLASSES = (SeriesClassification(), lambda summary: summary, LabelledSeries(known(), jnp.asarray([0, 1, 0])))
 
 
 @pytest.mark.parametrize("queried", [FORECAST, CLASSES], ids=["values", "labels"])

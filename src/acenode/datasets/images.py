@@ -1,4 +1,4 @@
-"""Labelled images: their arrays, the division for training, and what the loaders of image files share."""
+"""LabelledQuery images: their arrays, the division for training, and what the loaders of image files share."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from .split import Split, _shares
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Labelled images, those for training first, then those for testing.
+    """LabelledQuery images, those for training first, then those for testing.
 
     `pixels` are uint8 of shape (images, y, x, channels), `labels` int32 from 0, and `training` is how many of the
     images are for training. `sha256` is the checksum of the bytes of `pixels` followed by those of `labels` (little

@@ -2,10 +2,8 @@
 
 from .encoders import GRUEncoder as GRUEncoder, Joined as Joined
 from .filter import Cell as Cell, Filter as Filter
-from .first_look import FirstLook as FirstLook
 from .gru_ode_bayes import GRUODEBayes as GRUODEBayes, gru_ode_bayes as gru_ode_bayes
 from .image import ImageClassifier as ImageClassifier, Stem as Stem, Verdict as Verdict
-from .last_value import CarriedForward as CarriedForward, WithLastValue as WithLastValue
 from .latent_ode import LatentODE as LatentODE
 from .ode_rnn import ODERNN as ODERNN
 from .ode_rnn_forward import ForwardODERNN as ForwardODERNN
@@ -18,6 +16,5 @@ from .recurrent import (
     RNNDt as RNNDt,
     RNNImpute as RNNImpute,
 )
-from .statistics import Statistics as Statistics, statistic_edges as statistic_edges
 from .trace import Trace as Trace
 from .variational import RNNVAE as RNNVAE, SequentialVAE as SequentialVAE

@@ -14,7 +14,7 @@ import numpy as np
 from ..datasets import activity
 from ..datasets.activity import CLASSES
 from ..layers import Linear
-from ..tasks import Headed, LabelPoints, PointLabels
+from ..tasks import Headed, LabelledPoints, PointClassification
 from ..train import Recipe
 from .figures import attention_over_time
 from .grids import SERIES_GRID
@@ -51,7 +51,7 @@ def _once(by: str, data_dir) -> Prepared:
     longest = np.asarray(loaded.series.times)[split.train].max()
     series = eqx.tree_at(lambda s: s.times, loaded.series, (loaded.series.times / longest).astype(np.float32))
     labels = jnp.asarray(np.maximum(loaded.label, 0), jnp.int32)
-    data = PointLabels(series, labels, jnp.asarray(loaded.labelled))
+    data = LabelledPoints(series, labels, jnp.asarray(loaded.labelled))
     return Prepared(data, split, checksum(data), {"mean": mean_of(series, split.train)}, loaded.variant)
 
 
@@ -69,7 +69,7 @@ def row(name: str, kind: Kind, by: str = "sequence") -> Row:
         table="activity",
         name=name,
         data=ft.partial(_windows, by),
-        task=LabelPoints(),
+        task=PointClassification(),
         build=point_model(kind),
         recipe=recipe,
         epochs=70,

@@ -53,7 +53,9 @@ def _ask_features(model: ImageClassifier, images):
 def _in_batches(name: str, ask: Callable, images, batch: int) -> tuple[np.ndarray, ...]:
     """`ask` for some images at a time, always as many, so that one program serves them all; arrays and stats."""
     if not jnp.issubdtype(images.dtype, jnp.floating):
-        raise ValueError(f"{name}: the images are {images.dtype}; give numbers from 0 to 1, e.g. Pictures(...).images.")
+        raise ValueError(
+            f"{name}: the images are {images.dtype}; give numbers from 0 to 1, e.g. LabelledImages(...).images."
+        )
     if batch < 1 or len(images) == 0:
         raise ValueError(f"{name}: {len(images)} images in batches of {batch}; give at least one image and batch >= 1.")
     size = min(batch, len(images))

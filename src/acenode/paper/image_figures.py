@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..models import ImageClassifier
-from ..tasks import LabelImages, Pictures
+from ..tasks import ImageClassification, LabelledImages
 from .figures import rounded
 from .image_analysis import (
     attention_by,
@@ -20,7 +20,7 @@ _CLUSTERED, _CLUSTERED_MAPS, _EMBEDDED, _SUMMARISED, _DRAWN = 5000, 2000, 1000, 
 _TIMES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-def silhouettes(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict[str, float]:
+def silhouettes(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict[str, float]:
     """Table 5: of the clusters K-Means finds in the features of test images, and of their classes.
 
     The paper does not say which features: they are what the classifier reads, and beside them h(1) itself, of fewer.
@@ -37,7 +37,7 @@ def silhouettes(model: ImageClassifier, task: LabelImages, data: Pictures, test)
     }
 
 
-def tsne(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict:
+def tsne(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict:
     """Figure 5: the features of some test images in the plane."""
     some = _some(data, test, _EMBEDDED)
     placed = embedding(features(model, some.images).ensemble_task, seed=0)
@@ -45,7 +45,7 @@ def tsne(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dic
     return {"x": rounded(placed.places[:, 0], 2), "y": rounded(placed.places[:, 1], 2), "label": label}
 
 
-def attention_maps(model: ImageClassifier, task: LabelImages, data: Pictures, test) -> dict:
+def attention_maps(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict:
     """phi(a(t)) over the places of the feature map, mean over the channels, for the first test images.
 
     Beside it, over more of them: how it is spread, how far it moves, and whether it is more open on detail.
@@ -63,6 +63,6 @@ def attention_maps(model: ImageClassifier, task: LabelImages, data: Pictures, te
     }
 
 
-def _some(data: Pictures, test, count: int) -> Pictures:
+def _some(data: LabelledImages, test, count: int) -> LabelledImages:
     chosen = np.asarray(test)[:count]
-    return Pictures(jnp.asarray(data.pixels)[chosen], jnp.asarray(data.label)[chosen])
+    return LabelledImages(jnp.asarray(data.pixels)[chosen], jnp.asarray(data.label)[chosen])

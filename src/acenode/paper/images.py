@@ -32,7 +32,7 @@ from ..ode import (
     ResidualStack,
     Solver,
 )
-from ..tasks import LabelImages, Pictures
+from ..tasks import ImageClassification, LabelledImages
 from ..train import Recipe
 from .grids import IMAGE_GRID
 from .image_analysis import cell_edges
@@ -162,7 +162,7 @@ def prepared(name: Name, data_dir, seeds: Sequence[int]) -> Prepared:
     """All images, and for each seed its own 5,000 training images set aside for validation."""
     images = _images(name, data_dir)
     splits = [validation_split(images, seed, VALIDATION) for seed in seeds]
-    pictures = Pictures(jnp.asarray(images.pixels), jnp.asarray(images.labels))
+    pictures = LabelledImages(jnp.asarray(images.pixels), jnp.asarray(images.labels))
     variant = "regenerated SVHN" if images.sha256 == svhn.REGENERATED else ""
     return Prepared(pictures, splits, images.sha256, variant=variant)
 
@@ -195,7 +195,7 @@ def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row
         table=name,
         name=model,
         data=ft.partial(prepared, name),
-        task=LabelImages(crop=crop),
+        task=ImageClassification(crop=crop),
         build=build,
         recipe=ft.partial(recipe, name),
         epochs=EPOCHS,

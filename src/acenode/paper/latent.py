@@ -19,7 +19,6 @@ from ..models import (
     GRUD,
     ODERNN,
     RNNVAE,
-    CarriedForward,
     Filter,
     ForwardODERNN,
     GRUEncoder,
@@ -29,7 +28,6 @@ from ..models import (
     RNNDecay,
     RNNDt,
     RNNImpute,
-    Statistics,
 )
 from ..ode import (
     AugmentedODE,
@@ -46,6 +44,7 @@ from ..ode import (
     pairwise_field,
 )
 from ..ode.coevolve import Evolution
+from .history_features import CarriedForward, Statistics
 
 EXTRA = 5  # dimensions of Augmented-Latent-ODE
 SOLVER = Solver("dopri5", rtol=1e-3, atol=1e-4, max_steps=512, checkpoints=32)

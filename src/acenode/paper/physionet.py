@@ -13,27 +13,25 @@ from jaxtyping import Array
 from ..datasets import physionet
 from ..datasets.split import Split
 from ..layers import Linear, mlp
-from ..models import WithLastValue, statistic_edges
-from ..models.statistics import BINS, NARROWEST
 from ..ode import Constant
 from ..series import Panel, Query, Scaler, Series, extrapolate, hold_out, reconstruct
 from ..tasks import (
+    BinaryClassification,
+    ClassificationHead,
     Ensemble,
     EnsembleTask,
     Headed,
-    LabelHead,
-    Labelled,
-    LabelSeries,
+    LabelledQuery,
     PoissonHead,
-    Reconstruct,
-    ResidualDecoder,
+    Reconstruction,
     ValueHead,
 )
-from ..tasks.label import ReadFrom
+from ..tasks.classification import ReadFrom
 from ..train import Recipe
 from .baselines import Baseline, last_value, mean_value, published_mse, variable_mean
 from .figures import attention_over_time, error_over_time
 from .grids import SERIES_GRID
+from .history_features import BINS, NARROWEST, ResidualDecoder, WithLastValue, statistic_edges
 from .latent import Kind, Sizes, kinds, odes
 from .row import Prepared, Row, checksum
 
@@ -55,7 +53,7 @@ def mortality_model(kind: Kind, read: ReadFrom = "start") -> Callable[..., Heade
     def build(key, mean=None, **more):
         one, two, three = jax.random.split(key, 3)
         summary = kind.summary if read == "start" else kind.state
-        head = LabelHead(_decoder(kind, two), summary, key=three)
+        head = ClassificationHead(_decoder(kind, two), summary, key=three)
         if kind.summary > kind.state:  # Latent-ODE + Poisson
             head = PoissonHead(head.decoder, head.classifier, SIZES.latent, SIZES.variables)
         return Headed(kind.build(one, mean, **more), head)
@@ -113,8 +111,8 @@ def mean_of(series: Series, train: np.ndarray) -> np.ndarray:
     return variable_mean(series.values[train], series.observed[train]).astype(np.float32)
 
 
-def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
-    return Labelled(reconstruct(scaled(panel, train, "standard")), jnp.asarray(died, jnp.float32))
+def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> LabelledQuery:
+    return LabelledQuery(reconstruct(scaled(panel, train, "standard")), jnp.asarray(died, jnp.float32))
 
 
 @cache
@@ -206,7 +204,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         table="physionet-classification",
         name=name,
         data=_mortality,
-        task=LabelSeries(read=read, noise=NOISE, hide=restraint.hide),
+        task=BinaryClassification(read=read, noise=NOISE, hide=restraint.hide),
         build=mortality_model(kind, read),
         recipe=partial(recipe, weight_decay=restraint.weight_decay, average=restraint.average),
         epochs=30,
@@ -256,7 +254,7 @@ def value_row(name: str, kind: Kind, queried: str, residual: bool = False) -> Ro
         table="physionet-regression",
         name=name,
         data=partial(_values, queried),
-        task=Reconstruct(),
+        task=Reconstruction(),
         build=(leaning_model if residual else value_model)(kind),
         recipe=partial(recipe, average=AVERAGE),
         epochs=30,

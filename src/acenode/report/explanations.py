@@ -7,9 +7,9 @@ from either. Ours follow the paper's text, and are chosen on validation data.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..models.statistics import BINS
 from ..paper import activity, climate, double_ou, latent, physionet, settings
 from ..paper.bayes import TEMPERATURE
+from ..paper.history_features import BINS
 from ..paper.images import AS_MANY, CROP, SETTINGS, TOLERANCE, WIDTH
 from ..paper.physionet import COMMITTEE, STRONG
 from .compared import Compared
