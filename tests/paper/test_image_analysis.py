@@ -11,7 +11,7 @@ import pytest
 from acenode.models import ImageClassifier, Stem
 from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, NeuralODE, Solver
 from acenode.paper import image_analysis as analysis
-from acenode.paper.image_figures import silhouettes
+from acenode.paper.image_analysis import silhouettes
 from acenode.paper.images import SETTINGS, classifier
 from acenode.tasks import ImageClassification, LabelledImages
 
@@ -47,7 +47,7 @@ def images():
 
 def test_features_in_batches_are_the_features_at_once(model, images):
     whole, parts = (analysis.features(model, images, batch) for batch in (100, 3))
-    np.testing.assert_allclose(parts.ensemble_task, whole.ensemble_task, rtol=1e-10)
+    np.testing.assert_allclose(parts.pooled, whole.pooled, rtol=1e-10)
     np.testing.assert_allclose(parts.maps, whole.maps, rtol=1e-10)
 
 
@@ -55,7 +55,7 @@ def test_features_are_what_the_head_sees_and_the_last_state(model, images):
     found = analysis.features(model, images)
     verdict = eqx.filter_jit(model)(jnp.asarray(images))
     h = eqx.filter_jit(model.path)(jnp.asarray(images), jnp.array([0.0, 1.0])).h[:, -1]
-    np.testing.assert_allclose(found.ensemble_task, verdict.features, rtol=1e-10)
+    np.testing.assert_allclose(found.pooled, verdict.features, rtol=1e-10)
     np.testing.assert_allclose(found.maps, h.reshape(7, -1), rtol=1e-10)
 
 
@@ -98,7 +98,7 @@ def test_a_result_keeps_the_silhouettes_of_both_features(model):
     data, tested = LabelledImages(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
     kept = silhouettes(model, ImageClassification(), data, tested)
     found = analysis.features(model, pixels[tested] / 255.0)
-    for name, numbers in (("silhouette", found.ensemble_task), ("silhouette_maps", found.maps)):
+    for name, numbers in (("silhouette", found.pooled), ("silhouette_maps", found.maps)):
         expected = analysis.silhouette(numbers, data.label[tested], seed=0)
         assert kept[name] == pytest.approx(expected["kmeans"], abs=1e-6)
         assert kept[f"{name}_classes"] == pytest.approx(expected["classes"], abs=1e-6)

@@ -13,7 +13,7 @@ from acenode.paper import activity, physionet, settings
 from acenode.paper.baselines import Baseline
 from acenode.paper.history_features import statistic_edges
 from acenode.paper.latent import kinds
-from acenode.paper.physionet import MORTALITY, QUESTIONS, SIZES, VALUES, mean_of, mortality_data, scaled
+from acenode.paper.physionet import MORTALITY, QUERIES, SIZES, VALUES, mean_of, mortality_data, scaled
 from acenode.paper.row import Prepared
 from acenode.paper.tables import TABLES
 from acenode.series import Panel, series, stack
@@ -116,7 +116,7 @@ def batch_of(row):
         data = mortality_data(records(6, 41), np.zeros(6, np.float32), np.arange(4))
         return data.query.context, data
     whole = scaled(records(6, 41), np.arange(4))
-    return whole, QUESTIONS[row.config["queried"]](whole)
+    return whole, QUERIES[row.config["query"]](whole)
 
 
 TRAINED = [

@@ -1,4 +1,4 @@
-"""Classes of series and of points: metrics against scikit-learn, losses against plain numpy, a small problem learned."""
+"""Classes of series and of points: metrics against scikit-learn, losses against numpy, a small problem learned."""
 
 import equinox as eqx
 import jax

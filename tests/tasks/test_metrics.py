@@ -50,7 +50,7 @@ def test_equal_weights_find_no_edge():
 
 
 def test_edge_auc_by_hand():
-    """Three edges of 12 pairs; a weight on one edge and on one other pair: (9 + 2 * 4) / 27 and a tie more."""
+    """Three edges among 12 pairs; a weight on one edge and on one other pair."""
     weights = np.zeros_like(TRUTH)
     weights[0, 0, 0, 1], weights[1, 0, 0, 1] = 0.7, -0.9
     # the edge with 0.7 is above 8 of 9 pairs; the two of 0 tie with 8 each

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from ..series import Series
 from . import files
@@ -126,6 +125,8 @@ def split(data: Activity, by: str = "sequence", seed: int = 42) -> Split:
     if by not in ("sequence", "window"):
         raise ValueError(f"split: by is {by!r}; expected 'sequence' or 'window'.")
     if by == "window":
+        from sklearn.model_selection import train_test_split  # slow to import
+
         train, test = (
             np.sort(part) for part in train_test_split(np.arange(len(data)), train_size=0.8, random_state=seed)
         )

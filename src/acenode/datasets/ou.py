@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 
 from ..series import Panel, Series, series as one_series, stack
 
@@ -165,6 +164,8 @@ def negll(series: Series, predicted: Predicted, where: np.ndarray | None = None)
 
     With the predictions of `exact_filter` it is the least that any model can reach on average.
     """
+    from scipy.stats import norm  # slow to import
+
     chosen = np.asarray(series.observed) if where is None else np.asarray(series.observed) & where
     if not chosen.any():
         raise ValueError("negll: no observed value is chosen; expected at least one.")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from ..series import Panel, Series
 from . import files
@@ -149,6 +148,8 @@ def split(records: int | np.ndarray, seed: int = 42, validation: float | int = 0
     that is set aside (the published division has none), with the same share of each of the `labels` if these are given
     (NaN for unknown). It does not change the test records.
     """
+    from sklearn.model_selection import train_test_split  # slow to import
+
     # The division goes by the order of the ids, so that it does not depend on the order in which records were read.
     by_id = np.arange(records) if isinstance(records, int | np.integer) else np.argsort(records, kind="stable")
     n = len(by_id)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from ..series import Panel, Query, Scaler, Series, forecast, series as one_series, stack
 from . import files
@@ -135,6 +134,8 @@ def published_splits(n: int, seed: int = 432) -> list[Split]:
     """The five divisions of the published results: each a new draw of a tenth to test and a fifth of the rest to
     validate. Their test series overlap.
     """
+    from sklearn.model_selection import train_test_split  # slow to import
+
     if n < 3:
         raise ValueError(f"published_splits: n is {n}; expected at least 3 series, one for each part.")
     random = np.random.RandomState(seed)  # one generator for all five

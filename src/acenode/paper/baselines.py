@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.stats import norm
 
 from ..series import Query
 
@@ -71,6 +70,8 @@ def gaussian_scores(query: Query, predicted: Predicted, train: np.ndarray, test:
     The likelihood is that of a Gaussian around the prediction, whose variance is the mean squared error of the same
     prediction on the scored values of the samples `train`, one for each variable (1 if there is none).
     """
+    from scipy.stats import norm  # slow to import
+
     scored = np.asarray(query.scored)
     if not scored[test].any():
         raise ValueError("gaussian_scores: the test samples have no scored value; expected at least one.")

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
-from sklearn.metrics import roc_auc_score
 
 
 def error_by_time(
@@ -68,7 +67,7 @@ def calibration_error(
 
 # --- recovery of known influence ------------------------------------------------------------------------------
 
-Influence = Num[Array | np.ndarray, "samples moments n n"]
+Influence = Num[Array | np.ndarray, "_ _ _ _"]  # (samples, moments, n, n)
 
 
 def edge_auc(weights: Influence, truth: Influence) -> float:
@@ -77,6 +76,8 @@ def edge_auc(weights: Influence, truth: Influence) -> float:
     Area under the ROC curve; entry (i, j) is the influence of j on i. The diagonal is left out. NaN where the truth has
     an edge everywhere, or nowhere.
     """
+    from sklearn.metrics import roc_auc_score  # slow to import
+
     found, known = _off_diagonal(weights, truth)
     edges = known.ravel() != 0
     return float("nan") if edges.all() or not edges.any() else float(roc_auc_score(edges, np.abs(found.ravel())))
