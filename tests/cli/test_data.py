@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from acenode import datasets
 from acenode.cli.main import app
 from acenode.datasets import activity, files, mnist, physionet, ushcn
 from acenode.datasets.catalogue import CATALOGUE
@@ -336,3 +337,24 @@ def test_what_cannot_be_exported(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = data("export", *arguments)
     assert answer.exit_code == 1 and words in answer.stderr and not list(tmp_path.glob("x.*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function", "variables"),
+    [
+        ("ou", "ou", "generate", 2),
+        ("kuramoto", "kuramoto", "generate", 10),
+        ("springs", "springs", "generate", 20),
+        ("charged", "springs", "charged", 20),
+        ("gene-regulation", "gene_regulation", "generate", 10),
+        ("multi-region-sir", "multi_region_sir", "generate", 12),
+    ],
+)
+def test_generated_sets_are_described_and_exported(name, module, function, variables, tmp_path, monkeypatch):
+    made = getattr(datasets, module)
+    monkeypatch.setattr(made, function, partial(getattr(made, function), samples=3))
+    found = facts(name)
+    assert found["samples"] == 3 and len(found["variables"]) == variables
+    out = tmp_path / "series.csv"
+    assert data("export", name, "--out", out).exit_code == 0
+    assert pd.read_csv(out)["series"].nunique() == 3

@@ -266,7 +266,7 @@ def test_too_short_for_a_window(made):
 
 def test_missing_file_says_how_to_get_it(tmp_path):
     with pytest.raises(
-        DataNotFound, match=r"ConfLongDemo_JSI.txt of the data set activity(.|\n)*by hand(.|\n)*uci.edu"
+        DataNotFound, match=rf"ConfLongDemo_JSI.txt of the data set activity(.|\n)*by hand: download {activity.URL}"
     ):
         load(tmp_path, variant="original")
     with pytest.raises(DataNotFound, match=r"quantised.parquet of the data set activity was not found(.|\n)*by hand"):

@@ -1,6 +1,5 @@
 """What image classifiers learned: features, clusters, attention, and models that come back from a checkpoint."""
 
-import builtins
 
 import equinox as eqx
 import jax
@@ -123,19 +122,6 @@ def test_embedding_takes_some_samples_and_keeps_clusters_together(blobs):
 def test_too_few_vectors_for_an_embedding():
     with pytest.raises(ValueError, match="30 vectors; t-SNE with perplexity 30 needs more"):
         analysis.embedding(np.zeros((30, 2)), seed=0)
-
-
-def test_a_missing_scikit_learn_names_the_extra(monkeypatch, blobs):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("sklearn"):
-            raise ModuleNotFoundError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ModuleNotFoundError, match=r"acenode\[report\]"):
-        analysis.silhouette(*blobs, seed=0)
 
 
 # --- attention --------------------------------------------------------------------------------------------------

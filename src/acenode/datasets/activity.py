@@ -23,7 +23,7 @@ import numpy as np
 from ..series import Series
 from . import files
 from .activity_raw import CLASSES, SENSORS, TICKS, UNLABELLED, Reading, Table, read_quantised, read_text
-from .files import DataNotFound, Folder
+from .files import DataNotFound, Folder, Remote
 from .split import Split, random_split
 
 NAME = "activity"
@@ -208,14 +208,12 @@ def _find(data_dir: Folder | None, variant: str | None) -> Path:
             return path
     if variant not in (None, "original"):
         places = "".join(f"\n  {place}" for place in files.user_folders(NAME, data_dir))
-        raise DataNotFound(f"{FILES[variant]} of the data set {NAME} was not found. Looked in:{places}\n{by_hand()}")
-    return files.find(NAME, FILES["original"], data_dir=data_dir, url=URL, md5=MD5, steps=by_hand())
+        raise DataNotFound(
+            f"{FILES[variant]} of the data set {NAME} was not found. Looked in:{places}\n{files.by_hand(NAME, URL)}"
+        )
+    return files.find(NAME, official()[0], data_dir)
 
 
-def by_hand() -> str:
-    """How a person gets the original file."""
-    return (
-        f"To get it by hand: download {URL} (or the archive offered at https://archive.ics.uci.edu/dataset/196, and "
-        f"unpack it) and put {FILES['original']} into a folder named {NAME}; then pass the folder that holds it as "
-        "data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
+def official() -> tuple[Remote, ...]:
+    """The original file."""
+    return (Remote(FILES["original"], URL, md5=MD5),)

@@ -105,14 +105,6 @@ def check_labels(where: str, labels: np.ndarray, least: int, greatest: int, reme
         )
 
 
-def manual_steps(name: str, url: str) -> str:
-    """How a person gets a file that cannot be downloaded."""
-    return (
-        f"To get it by hand: download {url} and put it into a folder named {name}; then pass the folder that holds it "
-        "as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
-
-
 def remedy(url: str, md5: str) -> str:
     """What to do about a file that is not right."""
     return (

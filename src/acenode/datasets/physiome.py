@@ -86,8 +86,8 @@ def fold(clean: PhysiomeSet, number: int, *, causal: bool = False, odd_rows: boo
     that are `causal`, whose answers see only the rows before, the rows of the context are queried too: they are
     forecasts to learn from, and are not scored.
 
-    `odd_rows` keeps a row only if its number of observed values is odd: a slip in the benchmark's script, but in the published
-    data; without it every row with an observed value is kept.
+    `odd_rows` keeps a row only if its number of observed values is odd: a slip in the benchmark's script, but in the
+    published data; without it every row with an observed value is kept.
     """
     random = np.random.default_rng(number)
     values = clean.values[np.abs(clean.values).max(axis=(1, 2)) <= LARGEST]

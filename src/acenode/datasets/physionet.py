@@ -18,8 +18,7 @@ import numpy as np
 
 from ..series import Panel, Series
 from . import files
-from .counts import listed
-from .files import DataCorrupted, DataNotFound, Folder
+from .files import DataCorrupted, DataNotFound, Folder, Remote, listed
 from .physionet_raw import (
     EXAMPLES,
     PLAUSIBLE as PLAUSIBLE,
@@ -167,17 +166,14 @@ def split(records: int | np.ndarray, seed: int = 42, validation: float | int = 0
 # --- finding the files -----------------------------------------------------------------------------------------------
 
 
-def by_hand(name: str) -> str:
-    """How a person gets an official file."""
-    return (
-        f"To get it by hand: download {URL}{name} and put it into a folder named {NAME}; then pass the folder that "
-        f"holds it as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
+def official() -> tuple[Remote, ...]:
+    """Records and outcomes of the three sets."""
+    return tuple(Remote(name, URL + name, sha256=sha256) for name, sha256 in SHA256.items())
 
 
 def _official(name: str, data_dir: Folder | None) -> Path:
     """An official file, from the cache or the site."""
-    return files.find(NAME, name, data_dir=data_dir, url=URL + name, sha256=SHA256[name], steps=by_hand(name))
+    return files.find(NAME, Remote(name, URL + name, sha256=SHA256[name]), data_dir)
 
 
 def present(data_dir: Folder | None = None) -> tuple[str, ...]:

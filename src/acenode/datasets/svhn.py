@@ -14,7 +14,7 @@ from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
 from . import files, images
-from .files import DataCorrupted, Folder
+from .files import DataCorrupted, Folder, Remote
 from .images import ImageSet, Part
 
 NAME = "svhn"
@@ -39,13 +39,13 @@ def load(data_dir: Folder | None = None) -> ImageSet:
     The user's own files may hold fewer images.
     """
     # Both are found before either is read, which takes a while.
-    train, test = [_find(name, data_dir) for name in MD5]
+    train, test = [files.find(NAME, remote, data_dir) for remote in official()]
     return images.image_set(NAME, [_read(train)], [_read(test)])
 
 
-def _find(name: str, data_dir: Folder | None) -> Path:
-    url = URL + name
-    return files.find(NAME, name, data_dir=data_dir, url=url, md5=MD5[name], steps=images.manual_steps(NAME, url))
+def official() -> tuple[Remote, ...]:
+    """The two files."""
+    return tuple(Remote(name, URL + name, md5=md5) for name, md5 in MD5.items())
 
 
 def _read(path: Path) -> Part:

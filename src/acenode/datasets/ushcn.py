@@ -19,7 +19,7 @@ import numpy as np
 
 from ..series import Panel, Query, Scaler, Series, forecast, series as one_series, stack
 from . import files
-from .files import DataCorrupted, Folder
+from .files import DataCorrupted, Folder, Remote
 from .split import Split, k_fold
 from .ushcn_raw import ELEMENTS, EPOCH, Reading, Table, read
 
@@ -75,9 +75,7 @@ def load_national(data_dir: Folder | None = None) -> Climate:
     A file of the user's own with another checksum is read with a warning; one in the cache is refused. Its stations
     have numbers only.
     """
-    path = files.find(
-        NAME, NATIONAL, data_dir=data_dir, url=NATIONAL_URL, sha256=NATIONAL_SHA256, steps=by_hand(NATIONAL_URL)
-    )
+    path = files.find(NAME, official_national()[0], data_dir)
     sha256 = files.digest(path)
     if sha256 != NATIONAL_SHA256:
         warnings.warn(
@@ -310,15 +308,17 @@ def _maine(data_dir: Folder | None) -> Path:
     unpacked = files.look(NAME, MAINE.removesuffix(".gz"), data_dir=data_dir)
     if unpacked is not None and files.look(NAME, MAINE, data_dir=data_dir) is None:
         return unpacked
-    return files.find(NAME, MAINE, data_dir=data_dir, url=MAINE_URL, sha256=MAINE_SHA256, steps=by_hand(MAINE_URL))
+    return files.find(NAME, official_maine()[0], data_dir)
 
 
-def by_hand(url: str) -> str:
-    """How a person gets a file."""
-    return (
-        f"To get it by hand: download {url} and put it into a folder named {NAME}; then pass the folder that holds it "
-        "as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
+def official_national() -> tuple[Remote, ...]:
+    """The published file."""
+    return (Remote(NATIONAL, NATIONAL_URL, sha256=NATIONAL_SHA256),)
+
+
+def official_maine() -> tuple[Remote, ...]:
+    """The raw file of Maine."""
+    return (Remote(MAINE, MAINE_URL, sha256=MAINE_SHA256),)
 
 
 # --- the published file ----------------------------------------------------------------------------------------------
