@@ -19,7 +19,7 @@ from record import arguments, save, show
 from acenode.compiled import in_full_precision
 from acenode.ode import Conv, ConvField, Stats
 from acenode.paper import images
-from acenode.tasks import LabelImages, Pictures
+from acenode.tasks import ImageClassification, LabelledImages
 from acenode.train import Recipe
 from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step
 
@@ -28,16 +28,16 @@ EVALUATIONS = 32  # of the field in one program, to time one of them
 RECIPE = Recipe(batch_size=images.BATCH, optimiser="momentum")
 
 
-def pictures(batch: int) -> Pictures:
+def pictures(batch: int) -> LabelledImages:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (batch, 28, 28, 1), np.uint8)
-    return Pictures(jnp.asarray(pixels), jnp.asarray(random.integers(0, 10, batch), jnp.int32))
+    return LabelledImages(jnp.asarray(pixels), jnp.asarray(random.integers(0, 10, batch), jnp.int32))
 
 
 def both_steps(name: str, batch: int, seeds: int | None):
     """Both steps of Algorithm 1 on the whole model (one optimiser step for a model without attention)."""
-    build = images.models("mnist", TOLERANCE)[name]
-    task, data, rates = LabelImages(), pictures(batch), Rates(jnp.asarray(1e-2), jnp.asarray(1e-4))
+    build = images.models("mnist", TOLERANCE)[name].build
+    task, data, rates = ImageClassification(), pictures(batch), Rates(jnp.asarray(1e-2), jnp.asarray(1e-4))
     clock = Clock(jnp.asarray(0), jnp.asarray(0))
 
     def one(arrays, optimisers, key):
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--no-forms", action="store_true", help="leave out the forms of a convolution")
     given = parser.parse_args()
     rounds = 2 if given.quick else 5
-    ode = images.models("mnist", TOLERANCE)["ACE-ODE-Net"](jax.random.key(0)).ode
+    ode = images.models("mnist", TOLERANCE)["ACE-ODE-Net"].build(jax.random.key(0)).ode
     h0 = 0.3 * jax.random.normal(jax.random.key(1), (given.batch, MAP, MAP, CHANNELS))
 
     steps = {"both steps of Algorithm 1": both_steps("ACE-ODE-Net", given.batch, None)}

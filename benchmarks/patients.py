@@ -17,7 +17,7 @@ from acenode.datasets.split import Split
 from acenode.paper.latent import kinds
 from acenode.paper.physionet import SIZES, mortality_data, mortality_model, recipe
 from acenode.series import Panel, series, stack
-from acenode.tasks import LabelSeries
+from acenode.tasks import BinaryClassification
 from acenode.train import Member, Quiet, fit
 
 BATCH = 50
@@ -52,7 +52,7 @@ def seconds(name: str, models: int, data, split: Split, epochs: int) -> float:
     clock = Clock()
     build = mortality_model(kinds(SIZES)[ROWS[name]])
     members = [Member(seed, 0, 3e-3, 1e-2) for seed in range(models)]
-    fit(build, LabelSeries(noise=0.2), data, split, recipe(epochs), members, progress=clock)
+    fit(build, BinaryClassification(noise=0.2), data, split, recipe(epochs), members, progress=clock)
     return statistics.median(np.diff(clock.ends))
 
 

@@ -58,7 +58,6 @@ _ROOMS = {
     "models": (
         "Cell",
         "Filter",
-        "FirstLook",
         "GRUD",
         "GRUEncoder",
         "GRUODEBayes",
@@ -75,7 +74,7 @@ _ROOMS = {
         "TLSTM",
         "Trace",
     ),
-    "tasks": ("Forecast", "GaussianHead", "Headed", "LabelImages", "Pictures", "Report", "RowHead", "Task"),
+    "tasks": ("Forecast", "GaussianHead", "Headed", "ImageClassification", "LabelledImages", "Report", "RowHead", "Task"),
     "train": ("Bar", "Fit", "Member", "Quiet", "Recipe", "evaluate", "fit", "groups", "hold_attention", "members"),
     "estimators": ("Classifier", "Forecaster", "Imputer", "NotFittedError", "load"),
     "datasets": (),

@@ -9,14 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from .datasets import regions
 from .datasets.split import Split
-from .models import FirstLook
+from .models import Trace
 from .ode import CoEvolvingODE, Correlation, MLPField, NeuralODE, Pairwise, RowField, Solver
 from .series import Query, Series, forecast
 from .tasks import Forecast, Headed, RowHead
@@ -33,6 +35,33 @@ STORY = (
     "models do not. They see noisy values at irregular moments, four in ten missing, of 400 such series, and must "
     "learn to forecast a new one from a first look at all regions."
 )
+
+
+class FirstLook(eqx.Module):
+    """`h(0)` has one row a variable: its first value (0 if missing) and `channels - 1` hidden numbers, zero at first.
+
+    Rows are variables, so `Pairwise` attention is between the variables themselves.
+    """
+
+    ode: Callable
+    channels: int = eqx.field(static=True, default=2)
+
+    def __call__(
+        self, series: Series, times: Float[Array, "batch queries"], key: PRNGKeyArray, *, attention: bool = False
+    ) -> Trace:
+        first = jnp.asarray(series.values[:, 0])
+        h0 = jnp.zeros((*first.shape, self.channels), first.dtype).at[..., 0].set(first)
+        grid = jnp.concatenate([series.times[:, :1], times], axis=1)
+        path = self.ode(h0, grid, attention=attention)
+        return Trace(
+            path.finite[None, :, 1:],
+            first[None],
+            jnp.zeros(len(first), first.dtype),
+            None if path.a is None else path.a[None, :, 1:],
+            path.stats,
+            h0,
+            grid,
+        )
 
 
 @dataclass(frozen=True)

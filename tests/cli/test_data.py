@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from acenode import datasets
 from acenode.cli.main import app
 from acenode.datasets import activity, files, mnist, physionet, ushcn
 from acenode.datasets.catalogue import CATALOGUE
@@ -88,7 +89,7 @@ def test_every_data_set_is_listed(digits):
     assert "not here: acenode data get physionet" in answer.stdout
     rows = {row["name"]: row for row in json.loads(data("list", "--data-dir", digits, "--json").stdout)}
     assert rows["mnist"]["found"] == str(digits) and rows["svhn"]["found"] is None and rows["ou"]["generated"]
-    assert {"mnist", "svhn", "cifar10", "physionet", "activity", "ushcn", "ushcn-maine", "brusselator"} <= set(rows)
+    assert {"mnist", "svhn", "cifar10", "physionet", "activity", "ushcn", "ushcn-maine", "ou"} <= set(rows)
 
 
 def test_the_list_imports_nothing_heavy():
@@ -327,8 +328,8 @@ def test_every_unlabelled_record_gets_a_probability(tmp_path):
     "arguments, words",
     [
         (["mnist", "--out", "x.csv"], "mnist is not written as a table of series; these are: physionet"),
-        (["brusselator", "--out", "x.txt"], "expected a file that ends with .csv or .parquet"),
-        (["brusselator", "--labelled", "--out", "x.csv"], "brusselator has no labels"),
+        (["ou", "--out", "x.txt"], "expected a file that ends with .csv or .parquet"),
+        (["ou", "--labelled", "--out", "x.csv"], "ou has no labels"),
         (["physionet", "--out", "x.csv"], "physionet is not here"),
     ],
 )
@@ -336,3 +337,24 @@ def test_what_cannot_be_exported(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     answer = data("export", *arguments)
     assert answer.exit_code == 1 and words in answer.stderr and not list(tmp_path.glob("x.*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function", "variables"),
+    [
+        ("ou", "ou", "generate", 2),
+        ("kuramoto", "kuramoto", "generate", 10),
+        ("springs", "springs", "generate", 20),
+        ("charged", "springs", "charged", 20),
+        ("gene-regulation", "gene_regulation", "generate", 10),
+        ("multi-region-sir", "multi_region_sir", "generate", 12),
+    ],
+)
+def test_generated_sets_are_described_and_exported(name, module, function, variables, tmp_path, monkeypatch):
+    made = getattr(datasets, module)
+    monkeypatch.setattr(made, function, partial(getattr(made, function), samples=3))
+    found = facts(name)
+    assert found["samples"] == 3 and len(found["variables"]) == variables
+    out = tmp_path / "series.csv"
+    assert data("export", name, "--out", out).exit_code == 0
+    assert pd.read_csv(out)["series"].nunique() == 3

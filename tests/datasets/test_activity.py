@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from acenode.datasets import activity, files
-from acenode.datasets.activity import CLASSES, FILES, VARIABLES, Activity, folds, load, split
+from acenode.datasets.activity import CLASSES, FILES, VARIABLES, Activity, load, split
 from acenode.datasets.activity_raw import SENSORS, read_text
 from acenode.datasets.files import DataCorrupted, DataNotFound
 
@@ -266,7 +266,7 @@ def test_too_short_for_a_window(made):
 
 def test_missing_file_says_how_to_get_it(tmp_path):
     with pytest.raises(
-        DataNotFound, match=r"ConfLongDemo_JSI.txt of the data set activity(.|\n)*by hand(.|\n)*uci.edu"
+        DataNotFound, match=rf"ConfLongDemo_JSI.txt of the data set activity(.|\n)*by hand: download {activity.URL}"
     ):
         load(tmp_path, variant="original")
     with pytest.raises(DataNotFound, match=r"quantised.parquet of the data set activity was not found(.|\n)*by hand"):
@@ -322,7 +322,7 @@ def everyone(made):
     return made([each for p in "ABCDE" for i in range(1, 6) for each in recording(80, f"{p}0{i}")])
 
 
-def test_sound_split_keeps_sequences_whole(everyone):
+def test_a_split_by_sequence_keeps_sequences_whole(everyone):
     parts = split(everyone)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(50))
     names = [set(everyone.sequence[part]) for part in parts]
@@ -333,43 +333,20 @@ def test_sound_split_keeps_sequences_whole(everyone):
     assert np.array_equal(parts.test, split(everyone).test)
 
 
-def test_one_person_out(everyone):
-    parts = folds(everyone)
-    assert sorted(str(np.unique(everyone.person[part.test])[0]) for part in parts) == list("ABCDE")
-    for part in parts:
-        people = [set(everyone.person[each]) for each in part]
-        assert [len(mine) for mine in people] == [3, 1, 1]
-        assert len(set.union(*people)) == 5
-
-
-def test_published_split(everyone):
-    parts = split(everyone, protocol="published")
-    assert [len(part) for part in parts] == [40, 0, 10]
+def test_a_split_by_window_tests_the_published_windows(everyone):
+    """The first fifth of a permutation by the legacy generator with seed 42; a tenth of the others validates."""
+    parts = split(everyone, by="window")
+    assert [len(part) for part in parts] == [36, 4, 10]
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(50))
-    drawn = split(everyone, protocol="published", bootstrap=True)
-    assert [len(part) for part in drawn] == [40, 0, 10]
-    for again, once in zip(drawn, parts, strict=True):
-        assert set(again) <= set(once)
-    assert len(np.unique(drawn.train)) < 40
-
-
-def test_published_split_equals_scikit_learn(everyone):
-    model_selection = pytest.importorskip("sklearn.model_selection")
-    train, test = model_selection.train_test_split(np.arange(50), train_size=0.8, random_state=42, shuffle=True)
-    ours = split(everyone, protocol="published")
-    assert np.array_equal(ours.train, np.sort(train)) and np.array_equal(ours.test, np.sort(test))
+    assert np.array_equal(parts.test, np.sort(np.random.RandomState(42).permutation(50)[:10]))
 
 
 def test_bad_splits(made):
     data = made(recording(60, "A01") + recording(60, "A02"))
-    with pytest.raises(ValueError, match="protocol is 'loud'"):
-        split(data, protocol="loud")
-    with pytest.raises(ValueError, match="bootstrap is for the protocol 'published'"):
-        split(data, bootstrap=True)
+    with pytest.raises(ValueError, match="by is 'person'; expected 'sequence' or 'window'"):
+        split(data, by="person")
     with pytest.raises(ValueError, match="there are 2 sequences; expected four or more of a person"):
         split(data)
-    with pytest.raises(ValueError, match="the windows are of 1 people"):
-        folds(data)
 
 
 # --- the real files --------------------------------------------------------------------------------------------------

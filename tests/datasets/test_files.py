@@ -8,11 +8,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from acenode.datasets import files
-from acenode.datasets.files import DataCorrupted, DataNotFound, find, look
+from acenode.datasets.files import DataCorrupted, DataNotFound, Remote, find, look
 
 CONTENT = b"all the data there are\n" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 MD5 = hashlib.md5(CONTENT).hexdigest()
+NOWHERE = "http://127.0.0.1:9/x.txt"
+OFFICIAL = Remote("x.txt", NOWHERE, sha256=SHA256)
 
 
 @contextmanager
@@ -74,34 +76,34 @@ def test_given_folder_comes_first(tmp_path, monkeypatch, cache, inside):
     put(tmp_path / "env" / "weather" / "x.txt")
     put(cache / "weather" / "x.txt")
     monkeypatch.setenv("ACENODE_DATA", str(tmp_path / "env"))
-    assert find("weather", "x.txt", data_dir=tmp_path / "given", steps="") == given
+    assert find("weather", OFFICIAL, tmp_path / "given") == given
 
 
 def test_environment_comes_before_the_cache(tmp_path, monkeypatch, cache):
     own = put(tmp_path / "env" / "weather" / "x.txt")
     put(cache / "weather" / "x.txt")
     monkeypatch.setenv("ACENODE_DATA", str(tmp_path / "env"))
-    assert find("weather", "x.txt", steps="") == own
+    assert find("weather", OFFICIAL) == own
     assert look("weather", "x.txt") == own
     assert look("weather", "y.txt") is None
 
 
 def test_users_own_copy_need_not_be_the_official_one(tmp_path):
     own = put(tmp_path / "given" / "x.txt", b"repacked")
-    assert find("weather", "x.txt", data_dir=tmp_path / "given", sha256=SHA256, steps="") == own
+    assert find("weather", OFFICIAL, tmp_path / "given") == own
 
 
 @pytest.mark.parametrize("checksum", [{"sha256": SHA256}, {"md5": MD5}, {"sha256": SHA256.upper()}, {}])
 def test_cached_file_is_used(cache, checksum):
     path = put(cache / "weather" / "x.txt")
-    assert find("weather", "x.txt", url="http://127.0.0.1:9/x.txt", **checksum, steps="") == path
+    assert find("weather", Remote("x.txt", NOWHERE, **checksum)) == path
 
 
 def test_corrupted_cached_file_is_refused(cache):
     path = put(cache / "weather" / "x.txt", CONTENT[:-1])
     found = hashlib.sha256(CONTENT[:-1]).hexdigest()
     with pytest.raises(DataCorrupted) as caught:
-        find("weather", "x.txt", url="http://127.0.0.1:9/x.txt", sha256=SHA256, steps="")
+        find("weather", OFFICIAL)
     for part in (str(path), "weather", SHA256, found, "Delete it"):
         assert part in str(caught.value)
 
@@ -110,27 +112,34 @@ def test_missing_file_says_what_where_and_how(tmp_path, monkeypatch, cache):
     (tmp_path / "given").mkdir()
     monkeypatch.setenv("ACENODE_DATA", str(tmp_path / "env"))
     with pytest.raises(DataNotFound) as caught:
-        find("weather", "x.txt", data_dir=tmp_path / "given", steps="Ask the weatherman.")
-    for part in ("x.txt", "weather", str(tmp_path / "given"), str(tmp_path / "env"), str(cache), "Ask the weatherman."):
+        find("weather", OFFICIAL, tmp_path / "given")
+    for part in (
+        "x.txt",
+        "weather",
+        str(tmp_path / "given"),
+        str(tmp_path / "env"),
+        str(cache),
+        f"by hand: download {NOWHERE}",
+    ):
         assert part in str(caught.value)
     assert isinstance(caught.value, FileNotFoundError)
 
 
 def test_missing_file_mentions_the_unset_variable():
     with pytest.raises(DataNotFound, match="ACENODE_DATA is not set"):
-        find("weather", "x.txt", steps="")
+        find("weather", OFFICIAL)
 
 
 def test_given_folder_must_exist(tmp_path):
     with pytest.raises(DataNotFound, match="nowhere' is not a folder"):
-        find("weather", "x.txt", data_dir=tmp_path / "nowhere", steps="")
+        find("weather", OFFICIAL, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("checksum", [{"sha256": SHA256}, {"md5": MD5}, {}])
 def test_download_once(cache, checksum):
     with serving({"x.txt": CONTENT}) as (url, requests):
-        first = find("weather", "sub/x.txt", url=url + "x.txt", **checksum, steps="")
-        again = find("weather", "sub/x.txt", url=url + "x.txt", **checksum, steps="")
+        first = find("weather", Remote("sub/x.txt", url + "x.txt", **checksum))
+        again = find("weather", Remote("sub/x.txt", url + "x.txt", **checksum))
     assert first == again == cache / "weather" / "sub" / "x.txt"
     assert first.read_bytes() == CONTENT
     assert requests == ["/x.txt"]
@@ -140,7 +149,7 @@ def test_download_once(cache, checksum):
 @pytest.mark.parametrize(("algorithm", "expected"), [("sha256", SHA256), ("md5", MD5)])
 def test_wrong_download_is_not_kept(cache, algorithm, expected):
     with serving({"x.txt": b"something else"}) as (url, _), pytest.raises(DataCorrupted) as caught:
-        find("weather", "x.txt", url=url + "x.txt", **{algorithm: expected}, steps="")
+        find("weather", Remote("x.txt", url + "x.txt", **{algorithm: expected}))
     found = hashlib.new(algorithm, b"something else").hexdigest()
     for part in ("x.txt", url, expected, found, "Try again"):
         assert part in str(caught.value)
@@ -149,13 +158,13 @@ def test_wrong_download_is_not_kept(cache, algorithm, expected):
 
 def test_interrupted_download_is_not_kept(cache):
     with serving({"x.txt": CONTENT}, promise=10) as (url, _), pytest.raises(DataNotFound, match="failed"):
-        find("weather", "x.txt", url=url + "x.txt", steps="")
+        find("weather", Remote("x.txt", url + "x.txt"))
     assert kept(cache) == []
 
 
 def test_absent_page_and_absent_server(cache):
-    with serving({}) as (url, _), pytest.raises(DataNotFound, match=r"404(.|\n)*Ask the weatherman"):
-        find("weather", "x.txt", url=url + "x.txt", sha256=SHA256, steps="Ask the weatherman.")
+    with serving({}) as (url, _), pytest.raises(DataNotFound, match=r"404(.|\n)*by hand"):
+        find("weather", Remote("x.txt", url + "x.txt", sha256=SHA256))
     with pytest.raises(DataNotFound, match=r"The download from http://127\.0\.0\.1:9/x\.txt failed"):
-        find("weather", "x.txt", url="http://127.0.0.1:9/x.txt", sha256=SHA256, steps="")
+        find("weather", OFFICIAL)
     assert kept(cache) == []

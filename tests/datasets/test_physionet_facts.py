@@ -1,16 +1,16 @@
-"""PhysioNet 2012: the division, predictions without training, and the facts of the real records."""
+"""PhysioNet 2012: the division, and the facts of the real records."""
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from physionet_files import shut_off
 
-from acenode.datasets import files, physionet, reference
+from acenode.datasets import files, physionet
 from acenode.datasets.physionet import PUBLISHED, VARIABLES, Clean, load, split
-from acenode.series import Series
+from acenode.paper.baselines import last_value, mean_value, published_mse
+from acenode.series import Scaler, forecast, reconstruct
 
 
 @pytest.fixture(autouse=True)
@@ -26,18 +26,16 @@ def test_split_sizes(n, sizes):
     parts = split(n)
     assert tuple(len(part) for part in parts) == sizes
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n))
-    published = split(n, protocol="published")
+    published = split(n, validation=0)
     assert len(published.validation) == 0
     assert np.array_equal(published.test, parts.test)
     assert np.array_equal(published.train, np.sort(np.concatenate(parts[:2])))
 
 
-def test_split_equals_scikit_learn():
-    model_selection = pytest.importorskip("sklearn.model_selection")
-    train, test = model_selection.train_test_split(np.arange(4000), train_size=0.8, random_state=42, shuffle=True)
-    ours = split(4000, protocol="published")
-    assert np.array_equal(ours.train, np.sort(train))
-    assert np.array_equal(ours.test, np.sort(test))
+def test_the_test_records_are_the_published_ones():
+    """The first fifth of a permutation by the legacy generator with seed 42."""
+    shuffled = np.random.RandomState(42).permutation(4000)
+    assert np.array_equal(split(4000).test, np.sort(shuffled[:800]))
 
 
 def test_split_goes_by_id_not_by_order():
@@ -56,33 +54,10 @@ def test_split_is_stratified():
 
 
 def test_bad_split():
-    with pytest.raises(ValueError, match="protocol is 'loud'"):
-        split(100, protocol="loud")
     with pytest.raises(ValueError, match="there are 1 records"):
         split(1)
     with pytest.raises(ValueError, match=r"labels has shape \(3,\); expected \(4,\)"):
         split(4, labels=[0, 1, 0])
-
-
-# --- reference predictions -------------------------------------------------------------------------------------------
-
-
-def test_reference_predictions_by_hand():
-    values = np.array([[[1.0, 0], [3, 5], [8, 0], [6, 0]], [[0, 2], [0, 0], [4, 0], [0, 0]]], np.float32)
-    observed = np.array([[[1, 0], [1, 1], [1, 0], [1, 0]], [[0, 1], [0, 0], [1, 0], [0, 0]]], bool)
-    times = np.array([[0, 10, 24, 30], [0, 5, 40, 40]], np.float32)
-    series = Series(times, values, observed, np.array([4, 3], np.int32))
-    mean = reference.variable_mean(series)
-    assert mean == pytest.approx([22 / 5, 3.5])
-    assert np.array_equal(reference.locf(series, 24, mean), [[3, 5], [mean[0], 2]])
-    assert np.array_equal(reference.past_mean(series, 24, mean), [[2, 5], [mean[0], 2]])
-    # Targets from 24 h: 8 and 6 of the first record, 4 of the second; nothing of the second variable.
-    last = reference.locf(series, 24, mean)
-    assert reference.mse_published(last, series, since=24) == pytest.approx(((25 + 9) / 2 + 0.4**2) / 4)
-    assert reference.mse_per_observation(last, series, since=24) == pytest.approx((25 + 9 + 0.4**2) / 3)
-    low, high = reference.observed_range(series)
-    assert np.array_equal([low, high], [[1, 2], [8, 5]])
-    assert reference.min_over_max(series, low, high).values[0, 2, 0] == pytest.approx(7 / 8)
 
 
 # --- the real records ------------------------------------------------------------------------------------------------
@@ -115,6 +90,12 @@ def both(real):
     return real("ab")
 
 
+def observed_range(series) -> tuple[np.ndarray, np.ndarray]:
+    """The least and greatest observed value of each variable."""
+    given = np.where(series.observed, series.values, np.nan)
+    return np.nanmin(given, axis=(0, 1)), np.nanmax(given, axis=(0, 1))
+
+
 def test_real_counts(both):
     report = both.report
     assert report.records == {"a": 4000, "b": 4000}
@@ -130,7 +111,7 @@ def test_real_counts(both):
 
 
 def test_real_extremes(both):
-    low, high = (dict(zip(VARIABLES, x, strict=True)) for x in reference.observed_range(both.panel.series))
+    low, high = (dict(zip(VARIABLES, x, strict=True)) for x in observed_range(both.panel.series))
     assert low["Temp"] == pytest.approx(-17.8)
     assert high["pH"] == 735
     assert high["WBC"] == pytest.approx(6251.9)
@@ -149,7 +130,7 @@ def test_real_set_a(real):
 
 def test_real_cleaning(real):
     data = real("a", Clean())
-    low, high = reference.observed_range(data.panel.series)
+    low, high = observed_range(data.panel.series)
     limits = np.asarray(list(physionet.PLAUSIBLE.values()), np.float32)
     assert (low >= limits[:, 0]).all()
     assert (high <= limits[:, 1]).all()
@@ -158,25 +139,23 @@ def test_real_cleaning(real):
     assert sum(data.report.impossible.values()) < 0.002 * data.report.observations
 
 
-def test_real_second_load_is_fast(real, both):
-    start = time.perf_counter()
-    real("ab")
-    # A second on an idle machine; three times that leaves room for a busy one.
-    assert time.perf_counter() - start < 3
+def test_real_second_load_does_not_parse_again(real, both, monkeypatch):
+    monkeypatch.setattr(physionet, "parse", lambda texts: pytest.fail("parsed again"))
+    assert len(real("ab")) == 8000
 
 
-def test_real_reference_errors(both):
+def test_real_baseline_errors(both):
     """The errors of trivial predictions, in thousandths, as measured when the protocol was written."""
-    parts = split(both.panel.ids, protocol="published")
+    parts = split(both.panel.ids, validation=0)
     assert (len(parts.train), len(parts.test)) == (6400, 1600)
-    scaled = reference.min_over_max(both.panel.series, *reference.observed_range(both.panel.series))
-    test, mean = scaled[parts.test], reference.variable_mean(scaled[parts.train])
+    scaled = Scaler.fit(both.panel.series, "min_over_max").scale(both.panel.series)
+    whole, later = reconstruct(scaled), forecast(scaled, after=23.999)  # times are whole minutes
     cases = [
-        (mean, -np.inf, 14.68, 8.02),
-        (mean, 24.0, 3.87, 6.46),
-        (reference.past_mean(test, 24, mean), 24.0, 2.89, 4.58),
-        (reference.locf(test, 24, mean), 24.0, 2.27, 4.15),
+        (whole, mean_value, 14.68, 8.02),
+        (later, mean_value, 3.87, 6.46),
+        (later, last_value, 2.27, 4.15),
     ]
-    for prediction, since, published, per_observation in cases:
-        assert 1e3 * reference.mse_published(prediction, test, since) == pytest.approx(published, abs=0.005)
-        assert 1e3 * reference.mse_per_observation(prediction, test, since) == pytest.approx(per_observation, abs=0.005)
+    for query, predict, published, per_value in cases:
+        got = published_mse(query, predict(query, parts.train), parts.test)
+        assert 1e3 * got["mse"] == pytest.approx(published, abs=0.005)
+        assert 1e3 * got["mse_per_value"] == pytest.approx(per_value, abs=0.005)

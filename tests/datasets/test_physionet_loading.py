@@ -134,9 +134,9 @@ def test_official_files_are_fetched_with_their_outcomes(tmp_path, monkeypatch):
     site = {path.name: path.read_bytes() for path in (tmp_path / "site").iterdir()}
     fetched = []
 
-    def download(target, url, sha256, md5, not_found):
-        content = site[url.removeprefix(physionet.URL)]
-        assert hashlib.sha256(content).hexdigest() == sha256
+    def download(target, remote, sentence):
+        content = site[remote.url.removeprefix(physionet.URL)]
+        assert hashlib.sha256(content).hexdigest() == remote.sha256
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         fetched.append(target.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pooch
 import pytest
-from scipy.io import loadmat, matlab, savemat
+from scipy.io import savemat
 
 from acenode.datasets import files, svhn
 from acenode.datasets.files import DataCorrupted, DataNotFound
@@ -88,9 +88,8 @@ def assert_whole(data):
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compressed", [True, False])
-def test_own_files(folder, compressed):
-    assert_whole(svhn.load(folder({TEST: images_mat(slice(10, None), compressed)})))
+def test_own_files(folder):
+    assert_whole(svhn.load(folder()))
 
 
 def test_environment_and_named_folder(folder, tmp_path, monkeypatch):
@@ -107,30 +106,6 @@ def test_labels_as_matlab_may_save_them(folder, labels):
 def test_other_variables_are_left_alone(folder):
     content = mat(note="hello", X=PIXELS[10:].transpose(1, 2, 3, 0), y=LABELS[10:, None])
     assert_whole(svhn.load(folder({TEST: content})))
-
-
-def test_reads_what_matlab_wrote():
-    """The files that MATLAB itself wrote for the tests of SciPy, in either byte order, packed and not."""
-    kept = Path(matlab.__file__).parent / "tests" / "data"
-    paths = [*kept.glob("test*matrix_[67]*.mat"), *kept.glob("testdouble_[67]*.mat")]
-    if not paths:
-        pytest.skip("SciPy is installed without the data of its tests")
-    for path in paths:
-        ours = svhn._variables(path.read_bytes())
-        expected = {name: array for name, array in loadmat(path).items() if not name.startswith("__")}
-        assert set(ours) == set(expected)
-        assert all(np.array_equal(ours[name], expected[name]) for name in expected)
-
-
-@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
-@pytest.mark.parametrize("compressed", [True, False])
-def test_every_type_of_number(dtype, compressed):
-    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
-    content = mat(compressed, long_name_of_a_variable=array, a=array[0, :1, :1], other="text")
-    ours = svhn._variables(content)
-    assert ours["a"].dtype == dtype
-    assert np.array_equal(ours["long_name_of_a_variable"], array)
-    assert set(ours) == {"long_name_of_a_variable", "a"}
 
 
 def test_files_are_fetched_once(site, cache):
@@ -169,10 +144,9 @@ def test_tampered_file_in_the_cache(site, cache, name):
         svhn.load()
 
 
-@pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("kept_bytes", [0, 3, 100, 127, 130, 200, 5000, -1])
-def test_truncated_file(folder, compressed, kept_bytes):
-    place = folder({TEST: images_mat(slice(10, None), compressed)[:kept_bytes]})
+def test_truncated_file(folder, kept_bytes):
+    place = folder({TEST: CONTENT[TEST][:kept_bytes]})
     with pytest.raises(
         DataCorrupted, match=rf"{place / TEST} (cannot be read as a MATLAB file|has no array of numbers)"
     ):
@@ -197,38 +171,20 @@ def test_not_a_matlab_file(folder, content):
         svhn.load(place)
 
 
-@pytest.mark.parametrize(
-    ("place", "change", "fault"),
-    [
-        (124, b"\0\2", "it is of version 0x200; expected 0x100"),
-        (132, b"\xff\xff\xff\x7f", "an element at byte 128 has 2,147,483,647 bytes, of which 12,"),
-        (140, b"\7", "a variable has no flags or no shape"),
-        (160, b"\xff\xff\xff\xff", r"the variable 'X' has 12,288 bytes, but shape \(-1, 32, 3, 4\) of uint8"),
-        (160, b"\x1f", r"the variable 'X' has 12,288 bytes, but shape \(31, 32, 3, 4\) of uint8"),
-        (184, b"\x08", "the variable 'X' is of the unknown type 8"),
-        (176, b"\1\0\5\0", "a small element at byte 40 has 5 bytes; expected at most 4"),
-    ],
-)
-def test_fields_that_are_not_as_the_format_says(folder, place, change, fault):
-    content = bytearray(images_mat(slice(10, None), compressed=False))
-    content[place : place + len(change)] = change
-    with pytest.raises(DataCorrupted, match=rf"{TEST} cannot be read as a MATLAB file \(.*{fault}"):
-        svhn.load(folder({TEST: bytes(content)}))
+def test_an_uncompressed_file_is_refused_with_the_remedy(folder):
+    """Without the checksum of the compression, damage would reach a reader that it can crash."""
+    with pytest.raises(DataCorrupted, match=r"no compressed variable at byte 128; save with -v7, or with savemat"):
+        svhn.load(folder({TEST: images_mat(slice(10, None), compressed=False)}))
 
 
 def test_damaged_bytes_never_end_in_another_error(folder):
     rng = np.random.default_rng(1)
-    for compressed in (True, False):
-        whole = np.frombuffer(images_mat(slice(10, None), compressed), np.uint8)
-        for _ in range(40):
-            damaged = whole.copy()
-            damaged[rng.integers(128, 400, 4)] = rng.integers(0, 256, 4)
-            place = folder({TEST: damaged.tobytes()})
-            try:
-                # A changed pixel cannot be told from a true one.
-                assert svhn.load(place).pixels.shape == (14, 32, 32, 3)
-            except DataCorrupted as error:
-                assert TEST in str(error)
+    whole = np.frombuffer(CONTENT[TEST], np.uint8)
+    for _ in range(80):
+        damaged = whole.copy()
+        damaged[rng.integers(128, len(whole), 4)] = rng.integers(0, 256, 4)
+        with pytest.raises(DataCorrupted, match=TEST):
+            svhn.load(folder({TEST: damaged.tobytes()}))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""USHCN: the series of a state, those of raw files, and the published file with everything that can be wrong in it."""
+"""USHCN: the series of a state, and the published file with everything that can be wrong in it."""
 
 import gzip
 import hashlib
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ushcn_tables import days, table
 
-from acenode.datasets import files, ushcn, ushcn_steps as steps
+from acenode.datasets import files, ushcn
 from acenode.datasets.files import DataCorrupted, DataNotFound
-from acenode.datasets.ushcn import Skipped, from_raw, load_maine, load_national
+from acenode.datasets.ushcn import Skipped, load_maine, load_national
 from acenode.datasets.ushcn_raw import ELEMENTS, EPOCH, Table
 
 COLUMNS = "ID,Time," + ",".join(f"{what}_{i}" for what in ("Value", "Mask") for i in range(5)) + "\n"
@@ -76,7 +76,7 @@ def test_every_window_of_a_station_is_a_series(state):
         np.float32,
         np.float32,
     )
-    np.testing.assert_allclose(series.times[0], steps.TIMES, atol=1e-5)
+    np.testing.assert_allclose(series.times[0], ushcn.TIMES, atol=1e-5)
     np.testing.assert_array_equal(series.values[1, :, 2], np.arange(17_137, 18_628) % 1000)
     assert climate.sha256 == {ushcn.MAINE: climate.readings[0].sha256}
     assert climate.readings[0].stations == 5
@@ -118,34 +118,6 @@ def test_missing_state_says_how_to_get_it(tmp_path):
 def test_nothing_left_is_refused(state):
     with pytest.raises(ValueError, match="no series is left.*1 windows lack a variable.*Keep a larger part"):
         load_maine(state(table(*station("170100", elements=range(1)))))
-
-
-def test_published_processing_of_raw_files(tmp_path):
-    def lived(name, first, last) -> list:
-        """A station with one day in each of its first and last year, and all of 1996 to 2000."""
-        ends = [days(f"{year}-06-01", f"{year}-06-01") for year in (first, last)]
-        return [(name, i, np.unique(np.concatenate([*ends, days("1996-01-01", "2000-12-31")]))) for i in range(5)]
-
-    outside = [("010200", 0, days("1969-12-01", "1969-12-31")), ("010200", 1, days("2002-01-01", "2002-01-31"))]
-    here = table(*lived("170100", 1960, 2005), *lived("170200", 1970, 2005))
-    there = table(*lived("010100", 1969, 2002), *outside)
-    paths = [tmp_path / name for name in ("state17_ME.txt", "state01_AL.txt.gz")]
-    paths[0].write_bytes(written(here))
-    paths[1].write_bytes(gzip.compress(written(there)))
-    climate = from_raw(paths, part=0.2)
-    assert climate.panel.ids.tolist() == ["010100/1996-12-02", "170100/1996-12-02"]
-    assert climate.skipped == Skipped(one_sided=("010200/1996-12-02",), short_lived=("170200",))
-    assert list(climate.sha256) == ["state17_ME.txt", "state01_AL.txt.gz"]
-    # a fifth of the values of 1950 to 2000, of which the window has about its share
-    assert climate.panel.series.observed.sum((1, 2)) == pytest.approx([0.2 * 5 * 1491] * 2, rel=0.1)
-
-
-def test_raw_files_without_a_series_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="there are no paths"):
-        from_raw([])
-    (tmp_path / "late.txt").write_bytes(written(table(*station("170200", "1999-01-01", "2001-12-31"))))
-    with pytest.raises(ValueError, match="no series is left: 1 stations began too late"):
-        from_raw([tmp_path / "late.txt"])
 
 
 # --- the published file ----------------------------------------------------------------------------------------------

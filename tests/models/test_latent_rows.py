@@ -14,7 +14,7 @@ from acenode.ode import Solver
 from acenode.paper import latent
 from acenode.paper.latent import Sizes, odes
 from acenode.series import extrapolate, series, stack
-from acenode.tasks import Headed, Reconstruct, ValueHead
+from acenode.tasks import Headed, Reconstruction, ValueHead
 from acenode.train import Member, Recipe, fit
 
 SIZES = Sizes(variables=2, latent=3, recognition=4, width=6, encoder_layers=1, layers=2, gate_width=5, samples=2)
@@ -196,7 +196,7 @@ def test_every_row_learns(name, monkeypatch):
     # One step on all parameters, because two would be compiled in twice the time; without a penalty, so that g moves
     # by the gradient of the loss or not at all.
     recipe = Recipe(epochs=30, batch_size=8, algorithm="joint", average=0.9)
-    done = fit(lambda key: begin, Reconstruct(noise=0.1), data, split, recipe, [Member(learning_rate=0.01)])
+    done = fit(lambda key: begin, Reconstruction(noise=0.1), data, split, recipe, [Member(learning_rate=0.01)])
     queried = np.asarray(data.values)[split.validation]
     assert done.best_score[0] < 0.6 * queried.var(axis=1).mean(), done.history["validation_mse"]
     first, last = begin.model.ode, done.model().model.ode

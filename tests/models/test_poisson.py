@@ -12,8 +12,8 @@ from acenode.layers import mlp
 from acenode.models import GRUEncoder, LatentPoisson
 from acenode.ode import MLPField, Solver
 from acenode.series import reconstruct, series, stack
-from acenode.tasks import Headed, PoissonHead, Reconstruct
-from acenode.tasks.elbo import negative_elbo
+from acenode.tasks import Headed, PoissonHead, Reconstruction
+from acenode.tasks.reconstruction import negative_elbo
 from acenode.train import Member, Recipe, fit
 
 VARIABLES, SIZE = 2, 6
@@ -93,7 +93,7 @@ def test_it_finds_how_often_a_variable_is_observed():
         many.append(series(np.sort(random.random(8)), np.zeros((8, 2)), seen))
     query = reconstruct(stack(many))
     split = Split(np.arange(32), np.arange(32, 48), np.arange(0))
-    task = Reconstruct(noise=1.0)
+    task = Reconstruction(noise=1.0)
     done = fit(build, task, query, split, Recipe(epochs=40, batch_size=16), [Member(learning_rate=0.02)])
     model = done.model()
     trace = eqx.filter_jit(model.model)(query.context[:16], jnp.ones((16, 1)), jax.random.key(0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acenode.paper import bayes, climate, double_ou
-from acenode.paper.baseline import Baseline
+from acenode.paper.baselines import Baseline
 from acenode.series import forecast, series, stack
 
 

@@ -1,6 +1,5 @@
 """What image classifiers learned: features, clusters, attention, and models that come back from a checkpoint."""
 
-import builtins
 
 import equinox as eqx
 import jax
@@ -11,9 +10,9 @@ import pytest
 from acenode.models import ImageClassifier, Stem
 from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, NeuralODE, Solver
 from acenode.paper import image_analysis as analysis
-from acenode.paper.image_figures import silhouettes
+from acenode.paper.image_analysis import silhouettes
 from acenode.paper.images import SETTINGS, classifier
-from acenode.tasks import LabelImages, Pictures
+from acenode.tasks import ImageClassification, LabelledImages
 
 WIDTH = 4
 STEPS = Solver("euler", step=0.5)
@@ -47,7 +46,7 @@ def images():
 
 def test_features_in_batches_are_the_features_at_once(model, images):
     whole, parts = (analysis.features(model, images, batch) for batch in (100, 3))
-    np.testing.assert_allclose(parts.ensemble_task, whole.ensemble_task, rtol=1e-10)
+    np.testing.assert_allclose(parts.pooled, whole.pooled, rtol=1e-10)
     np.testing.assert_allclose(parts.maps, whole.maps, rtol=1e-10)
 
 
@@ -55,12 +54,14 @@ def test_features_are_what_the_head_sees_and_the_last_state(model, images):
     found = analysis.features(model, images)
     verdict = eqx.filter_jit(model)(jnp.asarray(images))
     h = eqx.filter_jit(model.path)(jnp.asarray(images), jnp.array([0.0, 1.0])).h[:, -1]
-    np.testing.assert_allclose(found.ensemble_task, verdict.features, rtol=1e-10)
+    np.testing.assert_allclose(found.pooled, verdict.features, rtol=1e-10)
     np.testing.assert_allclose(found.maps, h.reshape(7, -1), rtol=1e-10)
 
 
 def test_images_that_are_not_from_0_to_1_are_refused(model, images):
-    with pytest.raises(ValueError, match=r"images are uint8; give numbers from 0 to 1, e.g. Pictures\(...\).images"):
+    with pytest.raises(
+        ValueError, match=r"images are uint8; give numbers from 0 to 1, e.g. LabelledImages\(...\).images"
+    ):
         analysis._in_batches("features", lambda some: some, (images * 255).astype(np.uint8), 3)
     with pytest.raises(ValueError, match="7 images in batches of 0"):
         analysis.features(model, images, batch=0)
@@ -93,10 +94,10 @@ def test_separated_clusters_have_a_silhouette_near_one(blobs):
 
 def test_a_result_keeps_the_silhouettes_of_both_features(model):
     pixels = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 1), np.uint8)
-    data, tested = Pictures(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
-    kept = silhouettes(model, LabelImages(), data, tested)
+    data, tested = LabelledImages(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
+    kept = silhouettes(model, ImageClassification(), data, tested)
     found = analysis.features(model, pixels[tested] / 255.0)
-    for name, numbers in (("silhouette", found.ensemble_task), ("silhouette_maps", found.maps)):
+    for name, numbers in (("silhouette", found.pooled), ("silhouette_maps", found.maps)):
         expected = analysis.silhouette(numbers, data.label[tested], seed=0)
         assert kept[name] == pytest.approx(expected["kmeans"], abs=1e-6)
         assert kept[f"{name}_classes"] == pytest.approx(expected["classes"], abs=1e-6)
@@ -121,19 +122,6 @@ def test_embedding_takes_some_samples_and_keeps_clusters_together(blobs):
 def test_too_few_vectors_for_an_embedding():
     with pytest.raises(ValueError, match="30 vectors; t-SNE with perplexity 30 needs more"):
         analysis.embedding(np.zeros((30, 2)), seed=0)
-
-
-def test_a_missing_scikit_learn_names_the_extra(monkeypatch, blobs):
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("sklearn"):
-            raise ModuleNotFoundError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ModuleNotFoundError, match=r"acenode\[report\]"):
-        analysis.silhouette(*blobs, seed=0)
 
 
 # --- attention --------------------------------------------------------------------------------------------------

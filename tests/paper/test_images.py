@@ -14,12 +14,12 @@ from acenode.datasets import mnist, svhn
 from acenode.datasets.images import ImageSet
 from acenode.ode import Solver
 from acenode.paper import images, results
-from acenode.paper.image_figures import attention_maps
+from acenode.paper.image_analysis import attention_maps
 from acenode.paper.images import SETTINGS, classifier, row, schedule
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Row
 from acenode.paper.tables import TABLES
-from acenode.tasks import LabelImages
+from acenode.tasks import ImageClassification
 from acenode.train import Progress, Quiet, Recipe
 from acenode.train.checkpoint import load_head
 
@@ -41,7 +41,7 @@ def test_every_model_has_its_row(name):
 
 @pytest.mark.parametrize(
     "name, rate, penalty, norm",
-    [("mnist", 1e-2, 1e-4, "l2"), ("svhn", 5e-2, 1e-3, "l1"), ("cifar10", 1e-2, 1e-3, "l2")],
+    [("mnist", 1e-2, 1e-4, "l2"), ("svhn", 5e-2, 1e-3, "l2"), ("cifar10", 1e-2, 1e-3, "l2")],
 )
 def test_the_papers_best_settings(name, rate, penalty, norm):
     for each in TABLES[name]:  # the same for all models of a table
@@ -159,7 +159,7 @@ def quick(epochs: int) -> Recipe:
 def narrow_row() -> Row:
     """ACE-ODE-Net of a width that a test can train."""
     ode = images._attentive(8, SOLVER, *SETTINGS["mnist"].small)
-    made = row("mnist", "narrow", classifier(SETTINGS["mnist"], ode, 8))
+    made = row("mnist", "narrow", images.Model(classifier(SETTINGS["mnist"], ode, 8)))
     return replace(made, recipe=quick, epochs=EPOCHS, learning_rate=0.1)
 
 
@@ -272,7 +272,7 @@ def test_what_a_result_keeps_of_the_attention_and_the_images_to_draw_it_over(tmp
     monkeypatch.setattr(images, "VALIDATION", VALIDATION)
     data, (split,), *_ = images.prepared("mnist", folder, [0])
     model = narrow_row().build(jax.random.key(0))
-    kept = attention_maps(model, LabelImages(), data, split.test)
+    kept = attention_maps(model, ImageClassification(), data, split.test)
     shown = images.drawn("mnist", len(kept["maps"]), folder)
     assert shown is not None and len(shown.images) == len(kept["maps"]) == 6
     np.testing.assert_array_equal(shown.images, np.asarray(data.pixels)[split.test[:6]] / 255.0)

@@ -8,17 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.datasets.activity import Activity
 from acenode.datasets.split import Split
-from acenode.models import statistic_edges
 from acenode.paper import activity, physionet, settings
-from acenode.paper.baseline import Baseline
+from acenode.paper.baselines import Baseline
+from acenode.paper.history_features import statistic_edges
 from acenode.paper.latent import kinds
-from acenode.paper.physionet import MORTALITY, QUESTIONS, SIZES, VALUES, mean_of, mortality_data, scaled
+from acenode.paper.physionet import MORTALITY, QUERIES, SIZES, VALUES, mean_of, mortality_data, scaled
 from acenode.paper.row import Prepared
 from acenode.paper.tables import TABLES
 from acenode.series import Panel, series, stack
-from acenode.tasks import PointLabels
+from acenode.tasks import LabelledPoints
 from acenode.train import parameter_count
 
 FAMILY = kinds(SIZES)
@@ -112,12 +111,12 @@ def batch_of(row):
     if row.table == "activity":
         whole = records(6, 12).series
         labels = jnp.zeros(whole.times.shape, jnp.int32)
-        return whole, PointLabels(whole, labels, jnp.ones(labels.shape, bool))
+        return whole, LabelledPoints(whole, labels, jnp.ones(labels.shape, bool))
     if row.table == "physionet-classification":
         data = mortality_data(records(6, 41), np.zeros(6, np.float32), np.arange(4))
         return data.query.context, data
     whole = scaled(records(6, 41), np.arange(4))
-    return whole, QUESTIONS[row.config["queried"]](whole)
+    return whole, QUERIES[row.config["query"]](whole)
 
 
 TRAINED = [
@@ -144,21 +143,7 @@ def test_every_row_has_a_loss_and_metrics(row, key):
     assert row.task.monitor in metrics
 
 
-class Windows(Activity):
-    """So many windows, with nothing in them."""
-
-    def __init__(self, count: int):
-        object.__setattr__(self, "count", count)
-
-    def __len__(self) -> int:
-        return self.count
-
-
 def test_windows_may_be_divided_as_published():
-    """Training and test then share moments; the windows of neither part are in the other, nor in validation."""
-    made = activity.DIVISIONS["split by window"](Windows(100))
-    parts = [set(part.tolist()) for part in made]
-    assert [len(part) for part in parts] == [72, 8, 20] and set.union(*parts) == set(range(100))
     rows = {row.name: row for row in activity.ROWS}
     cut = rows["ACE-Latent-ODE (ODE Enc.), split by window"]
     assert cut.protocol == "split by window" and rows["ACE-Latent-ODE (ODE Enc.)"].protocol == "split by sequence"

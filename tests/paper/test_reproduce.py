@@ -17,14 +17,13 @@ from acenode.models import Filter, LatentODE, RNNDt
 from acenode.models.encoders import GRUEncoder
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
 from acenode.paper import results
-from acenode.paper.baseline import Baseline
+from acenode.paper.baselines import Baseline, last_value, mean_value, published_mse
 from acenode.paper.figures import attention_over_time, error_over_time, has_g
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Prepared, Refused, Row
 from acenode.paper.tables import TABLES
-from acenode.paper.value_baselines import last_value, mean_value, published_mse
 from acenode.series import extrapolate, hold_out, series, stack
-from acenode.tasks import Headed, Reconstruct, ValueHead
+from acenode.tasks import Headed, Reconstruction, ValueHead
 from acenode.train import Quiet, Recipe
 
 SPLIT = Split(np.arange(12), np.arange(12, 18), np.arange(18, 24))
@@ -68,7 +67,7 @@ def row(prepared, queried):
         "toy",
         "a small one",
         data,
-        Reconstruct(noise=0.5),
+        Reconstruction(noise=0.5),
         build,
         lambda epochs: Recipe(epochs=epochs, batch_size=6, eval_batch=6),
         epochs=11,
@@ -231,7 +230,7 @@ def test_the_mean_attention_is_kept_with_its_entropy(key):
     model = attentive_latent_ode(key, 0)
     query = extrapolate(records(), 0.5)
     args = {"until": 1.0, "unit": 48.0, "points": 3}
-    kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruct(), query, SPLIT.test, **args)
+    kept = attention_over_time(eqx.nn.inference_mode(Headed(model, None)), Reconstruction(), query, SPLIT.test, **args)
     assert kept["times"] == [0, 24, 48]
     np.testing.assert_allclose(np.sum(kept["matrices"], axis=-1), 1, atol=3e-4)  # kept with four digits
     assert all(0 < e <= np.log(3) + 1e-6 for e in kept["entropy"])

@@ -10,12 +10,20 @@ from acenode.datasets.split import Split
 from acenode.models import GRUEncoder, LatentODE
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
 from acenode.series import reconstruct, series, stack
-from acenode.tasks import Ensemble, EnsembleTask, Forecast, Headed, LabelHead, Labelled, LabelSeries
+from acenode.tasks import (
+    BinaryClassification,
+    ClassificationHead,
+    Ensemble,
+    EnsembleTask,
+    Forecast,
+    Headed,
+    LabelledQuery,
+)
 from acenode.train import Member, Quiet, Recipe, fit
 from acenode.train.groups import attention_norm, fit_reference_statistics, parameter_count
 
 SIZE = 3
-TASK = LabelSeries(noise=0.5)
+TASK = BinaryClassification(noise=0.5)
 
 
 def build(key) -> Headed:
@@ -23,17 +31,17 @@ def build(key) -> Headed:
     f, g = MLPField(3, 4, 1, key=one), pairwise_field("linear_h2", 3, 4, 1, key=two)
     ode = CoEvolvingODE(f, g, Pairwise(), Correlation(3), Solver("rk4", step=0.5, max_steps=4, checkpoints=4))
     model = LatentODE(GRUEncoder(2, 4, key=two), eqx.nn.Linear(4, 6, key=one), ode, (3,), samples=2)
-    return Headed(model, LabelHead(eqx.nn.Linear(3, 2, key=three), 3, width=4, key=three))
+    return Headed(model, ClassificationHead(eqx.nn.Linear(3, 2, key=three), 3, width=4, key=three))
 
 
 @pytest.fixture(scope="module")
-def batch() -> Labelled:
+def batch() -> LabelledQuery:
     random = np.random.default_rng(1)
     records = [
         series(np.sort(random.random(3)), random.normal(size=(3, 2)), random.random((3, 2)) > 0.3) for _ in range(12)
     ]
     label = (random.random(12) > 0.5).astype(np.float32)
-    return jax.tree.map(jnp.asarray, Labelled(reconstruct(stack(records)), label))
+    return jax.tree.map(jnp.asarray, LabelledQuery(reconstruct(stack(records)), label))
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +84,11 @@ def test_the_answer_is_the_mean(ensemble, batch):
     assert EnsembleTask(TASK).metrics(told, batch, weight) == TASK.metrics(told, batch, weight)
 
 
-class Unmapped(LabelSeries):
+class Unmapped(BinaryClassification):
     """Its outputs cannot be mapped over members."""
 
     def outputs(self, model, batch, key):
-        told = LabelSeries.outputs(self, model, batch, key)
+        told = BinaryClassification.outputs(self, model, batch, key)
         return jax.pure_callback(np.asarray, told, told)
 
 

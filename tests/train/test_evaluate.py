@@ -11,7 +11,7 @@ from acenode.models import Trace
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Stats, Status, pairwise_field
 from acenode.ode.solver import status_where
 from acenode.series import Query, Series
-from acenode.tasks import Classified, Forecast, Headed, LabelClasses
+from acenode.tasks import LabelledSeries, Forecast, Headed, SeriesClassification
 from acenode.train import Recipe, fit
 from acenode.train.evaluate import metrics_of
 
@@ -48,7 +48,7 @@ def scores(task, head, data, status, weight=(1, 1, 1)):
 
 
 FORECAST = (Forecast(), halves, Query(known(), known().times, known().values, known().observed, known().observed))
-CLASSES = (LabelClasses(), lambda summary: summary, Classified(known(), jnp.asarray([0, 1, 0])))
+CLASSES = (SeriesClassification(), lambda summary: summary, LabelledSeries(known(), jnp.asarray([0, 1, 0])))
 
 
 @pytest.mark.parametrize("queried", [FORECAST, CLASSES], ids=["values", "labels"])

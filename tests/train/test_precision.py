@@ -10,7 +10,7 @@ from acenode.compiled import compiled, in_full_precision
 from acenode.models import ODERNN, LatentODE
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Solver, pairwise_field
 from acenode.series import reconstruct, series, stack
-from acenode.tasks import Headed, Reconstruct, ValueHead
+from acenode.tasks import Headed, Reconstruction, ValueHead
 
 
 def products(jaxpr: Jaxpr) -> list:
@@ -38,7 +38,7 @@ def gradient(key):
     moving, still = eqx.partition(model, eqx.is_inexact_array)
 
     def loss(moving):
-        return Reconstruct().loss(eqx.combine(moving, still), queried, jax.random.key(0), jnp.asarray(0))[0]
+        return Reconstruction().loss(eqx.combine(moving, still), queried, jax.random.key(0), jnp.asarray(0))[0]
 
     return jax.grad(loss), moving
 

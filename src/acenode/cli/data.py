@@ -168,7 +168,7 @@ def _fetch(each: "DataSet", target: Path) -> None:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         for remote in each.official() if each.official else ():
             bar = _Bar(progress, remote.name)
-            files.fetch(each.name, remote, target, steps=each.steps(), bar=bar)
+            files.fetch(each.name, remote, target, bar=bar)
     typer.echo(f"{each.name} is in {target}")
 
 

@@ -138,7 +138,7 @@ def _no_row(table: str, name: str, known: Iterable[str]) -> str:
 
 
 def _told(row, done, quick: bool) -> str:
-    from ..paper.baseline import Baseline
+    from ..paper.baselines import Baseline
     from ..paper.reproduce import summary
 
     scores = summary(done, "mse" if isinstance(row, Baseline) else row.task.monitor)

@@ -23,8 +23,8 @@ import numpy as np
 from ..series import Series
 from . import files
 from .activity_raw import CLASSES, SENSORS, TICKS, UNLABELLED, Reading, Table, read_quantised, read_text
-from .files import DataNotFound, Folder
-from .split import Split, k_fold, random_split
+from .files import DataNotFound, Folder, Remote
+from .split import Split, random_split
 
 NAME = "activity"
 WINDOW, STRIDE = 50, 25
@@ -115,21 +115,23 @@ def load(data_dir: Folder | None = None, *, variant: str | None = None, bin: flo
     )
 
 
-def split(data: Activity, seed: int = 42, protocol: str = "sound", bootstrap: bool = False) -> Split:
+def split(data: Activity, by: str = "sequence", seed: int = 42) -> Split:
     """A division of the windows.
 
-    "sound" divides the sequences of each person, of five three for training and one each for validation and test, so
-    that no moment is on two sides. "published" draws a fifth of the windows for testing, the others train and none
-    validates: since windows overlap, most test moments were trained on. With `bootstrap`, which the published results
-    have, training and test windows are then drawn again with replacement, so that some are there several times and a
-    good third is not.
+    By "sequence" it divides the sequences of each person, of five three for training and one each for validation and
+    test, so that no moment is on two sides. By "window" it draws a fifth of the windows for testing, as published, and
+    a tenth of the others for validation: since windows overlap, most test moments are training moments too.
     """
-    if protocol not in ("sound", "published"):
-        raise ValueError(f"split: protocol is {protocol!r}; expected 'sound' or 'published'.")
-    if protocol == "published":
-        return _published(len(data), seed, bootstrap)
-    if bootstrap:
-        raise ValueError("split: bootstrap is for the protocol 'published'; a sound test counts every window once.")
+    if by not in ("sequence", "window"):
+        raise ValueError(f"split: by is {by!r}; expected 'sequence' or 'window'.")
+    if by == "window":
+        from sklearn.model_selection import train_test_split  # slow to import
+
+        train, test = (
+            np.sort(part) for part in train_test_split(np.arange(len(data)), train_size=0.8, random_state=seed)
+        )
+        inner = random_split(len(train), (0.9, 0.1, 0.0), seed)
+        return Split(train[inner.train], train[inner.validation], test)
     names, first = np.unique(data.sequence, return_index=True)
     parts = random_split(len(names), (0.6, 0.2, 0.2), seed, stratify=data.person[first])
     if any(len(part) == 0 for part in parts):
@@ -138,24 +140,6 @@ def split(data: Activity, seed: int = 42, protocol: str = "sound", bootstrap: bo
             "training, validation and test."
         )
     return Split(*(np.flatnonzero(np.isin(data.sequence, names[part])) for part in parts))
-
-
-def folds(data: Activity, seed: int = 42) -> list[Split]:
-    """Leave one person out: as many divisions as people, each testing on one and validating on another."""
-    people = len(np.unique(data.person))
-    if people < 3:
-        raise ValueError(f"folds: the windows are of {people} people; expected three or more: train, validate, test.")
-    return k_fold(len(data), people, seed, groups=data.person, validation=1 / (people - 1))
-
-
-def _published(n: int, seed: int, bootstrap: bool) -> Split:
-    # The legacy generator is the one that the published division was drawn with; the bootstrap had no seed.
-    shuffled = np.random.RandomState(seed).permutation(n)
-    test, train = np.split(shuffled, [n - math.floor(0.8 * n)])
-    if bootstrap:
-        rng = np.random.default_rng(seed)
-        train, test = (rng.choice(part, len(part)) for part in (train, test))
-    return Split(np.sort(train), np.empty(0, int), np.sort(test))
 
 
 # --- from lines to windows -------------------------------------------------------------------------------------------
@@ -224,14 +208,12 @@ def _find(data_dir: Folder | None, variant: str | None) -> Path:
             return path
     if variant not in (None, "original"):
         places = "".join(f"\n  {place}" for place in files.user_folders(NAME, data_dir))
-        raise DataNotFound(f"{FILES[variant]} of the data set {NAME} was not found. Looked in:{places}\n{by_hand()}")
-    return files.find(NAME, FILES["original"], data_dir=data_dir, url=URL, md5=MD5, steps=by_hand())
+        raise DataNotFound(
+            f"{FILES[variant]} of the data set {NAME} was not found. Looked in:{places}\n{files.by_hand(NAME, URL)}"
+        )
+    return files.find(NAME, official()[0], data_dir)
 
 
-def by_hand() -> str:
-    """How a person gets the original file."""
-    return (
-        f"To get it by hand: download {URL} (or the archive offered at https://archive.ics.uci.edu/dataset/196, and "
-        f"unpack it) and put {FILES['original']} into a folder named {NAME}; then pass the folder that holds it as "
-        "data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
+def official() -> tuple[Remote, ...]:
+    """The original file."""
+    return (Remote(FILES["original"], URL, md5=MD5),)

@@ -24,8 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from . import files
-from .counts import listed
-from .files import DataCorrupted
+from .files import DataCorrupted, listed
 
 SENSORS = {
     "010-000-024-033": "left ankle",

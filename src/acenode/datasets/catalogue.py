@@ -5,6 +5,7 @@ To add one, add a value to `CATALOGUE`. Nothing heavy is imported before a data 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,8 @@ class DataSet:
     """A data set.
 
     `folder` is the name of its folder in a data folder, and `needs` its files there, each by the names (or patterns) it
-    may have; a generated data set has none. `official` gives the files to fetch, and `steps` says how to do that by
-    hand. `load` reads what lies in a data folder, `facts` describes what `load` gave; `table` makes a table of what
-    lies there, where it is series.
+    may have; a generated data set has none. `official` gives the files to fetch. `load` reads what lies in a data
+    folder, `facts` describes what `load` gave; `table` makes a table of what lies there, where it is series.
     """
 
     name: str
@@ -45,7 +45,6 @@ class DataSet:
     needs: tuple[tuple[str, ...], ...] = ()
     official: Callable[[], tuple[Remote, ...]] | None = None
     table: "Callable[[Folder | None], Table] | None" = None
-    steps: Callable[[], str] = str
 
     @property
     def generated(self) -> bool:
@@ -54,6 +53,12 @@ class DataSet:
     def places(self, data_dir: Folder | None = None) -> list[Path]:
         """Where its files are looked for."""
         return [*files.user_folders(self.folder, data_dir), files.cache_folder() / self.folder]
+
+    def steps(self) -> str:
+        """How a person gets the official files."""
+        if self.official is None:
+            return f"{self.name} has no official files to fetch."
+        return files.by_hand(self.folder, *(remote.url for remote in self.official()))
 
     def found(self, data_dir: Folder | None = None) -> Path | None:
         """The folder that holds its files, or None."""
@@ -69,69 +74,23 @@ def _exists(place: Path, pattern: str) -> bool:
     return place.is_dir() and any(place.glob(pattern))
 
 
-def _by_hand(folder: str, remotes: tuple[Remote, ...]) -> str:
-    urls = "".join(f"\n  {remote.url}" for remote in remotes)
-    return (
-        f"To get it by hand: download{urls}\nand put it into a folder named {folder}; then pass the folder that holds "
-        "it as --data-dir, or set the environment variable ACENODE_DATA to it."
-    )
+def _later(path: str) -> Callable[..., Any]:
+    """The function `module:name` of this package, imported when it is called."""
+    module, name = path.split(":")
+
+    def call(*args: Any) -> Any:
+        return getattr(import_module(f".{module}", __package__), name)(*args)
+
+    return call
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
-
-
-def _mnist() -> tuple[Remote, ...]:
-    from . import mnist
-
-    return tuple(Remote(name, mnist.URL + name, md5=md5) for name, md5 in mnist.MD5.items())
-
-
-def _svhn() -> tuple[Remote, ...]:
-    from . import svhn
-
-    return tuple(Remote(name, svhn.URL + name, md5=md5) for name, md5 in svhn.MD5.items())
-
-
-def _cifar10() -> tuple[Remote, ...]:
-    from . import cifar10
-
-    return (Remote(cifar10.ARCHIVE, cifar10.URL, md5=cifar10.MD5),)
-
-
-def _load_images(name: str) -> Callable[[Folder | None], Any]:
-    def load(data_dir: Folder | None) -> Any:
-        from importlib import import_module
-
-        return import_module(f".{name}", __package__).load(data_dir)
-
-    return load
-
-
-def _image_facts(images: Any) -> "Facts":
-    from .facts import of_images
-
-    return of_images(images)
-
-
-# --- time series -----------------------------------------------------------------------------------------------------
-
-
-def _physionet() -> tuple[Remote, ...]:
-    from . import physionet
-
-    return tuple(Remote(name, physionet.URL + name, sha256=sha256) for name, sha256 in physionet.SHA256.items())
+# --- what is loaded, described and written as a table ----------------------------------------------------------------
 
 
 def _load_physionet(data_dir: Folder | None) -> Any:
     from . import physionet
 
     return physionet.load(physionet.present(data_dir), data_dir=data_dir, clean=physionet.PUBLISHED)
-
-
-def _physionet_facts(data: Any) -> "Facts":
-    from .facts import of_physionet
-
-    return of_physionet(data)
 
 
 def _physionet_table(data_dir: Folder | None) -> Table:
@@ -158,92 +117,13 @@ def _table(load: Callable[[Folder | None], Any], id: str) -> Callable[[Folder | 
     return lambda data_dir: Table(_panel_rows(load(data_dir), id, "time"), id, "time")
 
 
-def _activity() -> tuple[Remote, ...]:
-    from . import activity
+def _generated(name: str, what: str, size: str, path: str) -> DataSet:
+    """A data set made by the function `module:name`."""
 
-    return (Remote(activity.FILES["original"], activity.URL, md5=activity.MD5),)
-
-
-def _activity_steps() -> str:
-    from . import activity
-
-    return activity.by_hand()
-
-
-def _load_activity(data_dir: Folder | None) -> Any:
-    from . import activity
-
-    return activity.load(data_dir)
-
-
-def _activity_facts(data: Any) -> "Facts":
-    from .facts import of_activity
-
-    return of_activity(data)
-
-
-def _national() -> tuple[Remote, ...]:
-    from . import ushcn
-
-    return (Remote(ushcn.NATIONAL, ushcn.NATIONAL_URL, sha256=ushcn.NATIONAL_SHA256),)
-
-
-def _maine() -> tuple[Remote, ...]:
-    from . import ushcn
-
-    return (Remote(ushcn.MAINE, ushcn.MAINE_URL, sha256=ushcn.MAINE_SHA256),)
-
-
-def _load_national(data_dir: Folder | None) -> Any:
-    from . import ushcn
-
-    return ushcn.load_national(data_dir)
-
-
-def _load_maine(data_dir: Folder | None) -> Any:
-    from . import ushcn
-
-    return ushcn.load_maine(data_dir)
-
-
-def _national_facts(data: Any) -> "Facts":
-    from .facts import of_climate
-
-    return of_climate(data, dict.fromkeys(data.panel.variables, "scaled"))
-
-
-def _maine_facts(data: Any) -> "Facts":
-    from .facts import of_climate
-
-    units = {"PRCP": "0.01 in", "SNOW": "0.1 in", "SNWD": "in", "TMAX": "degrees F", "TMIN": "degrees F"}
-    return of_climate(data, units)
-
-
-# --- generated -------------------------------------------------------------------------------------------------------
-
-
-def _generate(name: str) -> Callable[[Folder | None], Any]:
     def load(data_dir: Folder | None) -> Any:
-        from importlib import import_module
+        return _later(path)()
 
-        return import_module(f".{name}", __package__).generate()
-
-    return load
-
-
-def _panel_facts(data: Any) -> "Facts":
-    from .facts import of_panel
-
-    return of_panel(data.panel)
-
-
-def _region_facts(data: Any) -> "Facts":
-    import numpy as np
-
-    from ..series import Panel
-    from .facts import of_panel
-
-    return of_panel(Panel(data.series, np.arange(len(data.series)), data.names))
+    return DataSet(name, what, size, "generated", load, _later("facts:of_generated"), table=_table(load, "series"))
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
@@ -256,36 +136,33 @@ _ALL = (
         what="handwritten digits, grey, 28x28",
         size="70,000 images, 12 MB",
         licence="CC BY-SA 3.0",
-        load=_load_images("mnist"),
-        facts=_image_facts,
+        load=_later("mnist:load"),
+        facts=_later("facts:of_images"),
         folder="mnist",
         needs=tuple((f"{name}.gz", name) for name in _IDX),
-        official=_mnist,
-        steps=lambda: _by_hand("mnist", _mnist()),
+        official=_later("mnist:official"),
     ),
     DataSet(
         name="svhn",
         what="house numbers, one digit in colour, 32x32",
         size="99,289 images, 246 MB",
         licence="non-commercial use",
-        load=_load_images("svhn"),
-        facts=_image_facts,
+        load=_later("svhn:load"),
+        facts=_later("facts:of_images"),
         folder="svhn",
         needs=(("train_32x32.mat",), ("test_32x32.mat",)),
-        official=_svhn,
-        steps=lambda: _by_hand("svhn", _svhn()),
+        official=_later("svhn:official"),
     ),
     DataSet(
         name="cifar10",
         what="photographs of ten kinds of things, 32x32",
         size="60,000 images, 170 MB",
         licence="none stated",
-        load=_load_images("cifar10"),
-        facts=_image_facts,
+        load=_later("cifar10:load"),
+        facts=_later("facts:of_images"),
         folder="cifar10",
         needs=(("cifar-10-binary.tar.gz", "cifar-10-batches-bin/data_batch_1.bin", "data_batch_1.bin"),),
-        official=_cifar10,
-        steps=lambda: _by_hand("cifar10", _cifar10()),
+        official=_later("cifar10:official"),
     ),
     DataSet(
         name="physionet",
@@ -293,20 +170,19 @@ _ALL = (
         size="12,000 stays, 41 variables",
         licence="ODC-By 1.0",
         load=_load_physionet,
-        facts=_physionet_facts,
+        facts=_later("facts:of_physionet"),
         folder="physionet2012",
         needs=(("set-a", "set-a.tar*", "set-a.tgz", "set-a-[bc]*.t*"),),
-        official=_physionet,
+        official=_later("physionet:official"),
         table=_physionet_table,
-        steps=lambda: _by_hand("physionet2012", _physionet()),
     ),
     DataSet(
         name="activity",
         what="Human Activity: where four tags on a body are, and what it does",
         size="25 recordings, 164,860 lines, 21 MB",
         licence="CC BY 4.0",
-        load=_load_activity,
-        facts=_activity_facts,
+        load=_later("activity:load"),
+        facts=_later("facts:of_activity"),
         folder="activity",
         needs=(
             (
@@ -315,60 +191,63 @@ _ALL = (
                 "ConfLongDemo_JSI_A01-A04_full_precision.csv",
             ),
         ),
-        official=_activity,
-        steps=_activity_steps,
+        official=_later("activity:official"),
     ),
     DataSet(
         name="ushcn",
         what="USHCN: daily climate of the United States, seen sporadically, as published",
         size="some 1,100 stations, 350,665 rows",
         licence="public data",
-        load=_load_national,
-        facts=_national_facts,
+        load=_later("ushcn:load_national"),
+        facts=_later("facts:of_climate"),
         folder="ushcn",
         needs=(("small_chunked_sporadic.csv",),),
-        official=_national,
-        table=_table(_load_national, "station"),
-        steps=lambda: _by_hand("ushcn", _national()),
+        official=_later("ushcn:official_national"),
+        table=_table(_later("ushcn:load_national"), "station"),
     ),
     DataSet(
         name="ushcn-maine",
         what="USHCN Maine: the same of one state, over more than a century",
         size="12 stations, 1.7 million values, 2 MB",
         licence="public data",
-        load=_load_maine,
-        facts=_maine_facts,
+        load=_later("ushcn:load_maine"),
+        facts=_later("facts:of_climate"),
         folder="ushcn",
         needs=(("state17_ME.txt.gz", "state17_ME.txt"),),
-        official=_maine,
-        table=_table(_load_maine, "window"),
-        steps=lambda: _by_hand("ushcn", _maine()),
+        official=_later("ushcn:official_maine"),
+        table=_table(_later("ushcn:load_maine"), "window"),
     ),
-    DataSet(
-        name="ou",
-        what="double Ornstein-Uhlenbeck process, with the best possible prediction",
-        size="10,000 series, 2 variables",
-        licence="generated",
-        load=_generate("ou"),
-        facts=_panel_facts,
-        table=_table(_generate("ou"), "series"),
+    _generated(
+        *("ou", "double Ornstein-Uhlenbeck process, with the best possible prediction"),
+        *("10,000 series, 2 variables", "ou:generate"),
     ),
-    DataSet(
-        name="brusselator",
-        what="noisy chemical oscillator",
-        size="1,000 series, 2 variables",
-        licence="generated",
-        load=_generate("brusselator"),
-        facts=_panel_facts,
-        table=_table(_generate("brusselator"), "series"),
+    _generated(
+        *("kuramoto", "oscillators on a signed graph that switches, with their true influence"),
+        *("1,000 series, 10 variables", "kuramoto:generate"),
+    ),
+    _generated(
+        *("springs", "bodies on springs, with their true influence"),
+        *("1,000 series, 20 variables", "springs:generate"),
+    ),
+    _generated(
+        *("charged", "charged particles, with their true influence"),
+        *("1,000 series, 20 variables", "springs:charged"),
+    ),
+    _generated(
+        *("gene-regulation", "ten genes, one knocked out, with their true influence"),
+        *("1,000 series, 10 variables", "gene_regulation:generate"),
+    ),
+    _generated(
+        *("multi-region-sir", "an epidemic in regions whose mobility changes, with their true influence"),
+        *("1,000 series, 12 variables", "multi_region_sir:generate"),
     ),
     DataSet(
         name="regions",
         what="regions whose influence on each other turns; the data of the demo",
         size="400 series, 6 variables",
         licence="generated",
-        load=_generate("regions"),
-        facts=_region_facts,
+        load=lambda data_dir: _later("regions:generate")(),
+        facts=_later("facts:of_regions"),
     ),
 )
 CATALOGUE = {each.name: each for each in _ALL}

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from . import files, images
-from .files import DataCorrupted, DataNotFound, Folder
+from .files import DataCorrupted, DataNotFound, Folder, Remote
 from .images import ImageSet, Part
 
 NAME = "cifar10"
@@ -47,7 +47,12 @@ def _source(data_dir: Folder | None) -> Path:
                 return folder
         if (place / ARCHIVE).is_file():
             return place / ARCHIVE
-    return files.find(NAME, ARCHIVE, data_dir=data_dir, url=URL, md5=MD5, steps=images.manual_steps(NAME, URL))
+    return files.find(NAME, official()[0], data_dir)
+
+
+def official() -> tuple[Remote, ...]:
+    """The archive."""
+    return (Remote(ARCHIVE, URL, md5=MD5),)
 
 
 def _unpacked(folder: Path) -> dict[str, bytes]:

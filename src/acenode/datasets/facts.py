@@ -9,7 +9,10 @@ from ..series import Panel, Series
 from .activity import Activity
 from .images import ImageSet
 from .physionet import PLAUSIBLE, UNITS, PhysioNet
+from .regions import Regions
 from .ushcn import Climate
+
+UNITS_OF_ELEMENTS = {"PRCP": "0.01 in", "SNOW": "0.1 in", "SNWD": "in", "TMAX": "degrees F", "TMIN": "degrees F"}
 
 
 @dataclass(frozen=True)
@@ -130,14 +133,24 @@ def of_activity(data: Activity) -> Facts:
     )
 
 
-def of_climate(data: Climate, units: dict[str, str]) -> Facts:
+def of_generated(data: Any) -> Facts:
+    """The facts of a data set that has a panel."""
+    return of_panel(data.panel)
+
+
+def of_regions(data: Regions) -> Facts:
+    return of_panel(Panel(data.series, np.arange(len(data.series)), data.names))
+
+
+def of_climate(data: Climate) -> Facts:
+    """The values of the published file are scaled, those of raw files have units."""
+    units = UNITS_OF_ELEMENTS if data.readings else dict.fromkeys(data.panel.variables, "scaled")
     skipped = data.skipped
     remarks = (
         f"{len(data):,} series of {len(np.unique(data.station)):,} stations; one time unit is 7.4508 days",
         *(line for reading in data.readings for line in str(reading).splitlines()),
         f"windows that lack a variable, left out: {len(skipped.incomplete):,}",
         f"series without rows enough on both sides of time 150, left out: {len(skipped.one_sided):,}",
-        f"stations that began too late or ended too early, left out: {len(skipped.short_lived):,}",
     )
     counts = {name: len(each) for name, each in skipped._asdict().items()}
     counts |= {"readings": [asdict(reading) for reading in data.readings]}

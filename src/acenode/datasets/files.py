@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,39 +52,28 @@ def look(name: str, relative: str, *, data_dir: Folder | None = None) -> Path | 
     return None
 
 
-def find(
-    name: str,
-    relative: str,
-    *,
-    data_dir: Folder | None = None,
-    url: str | None = None,
-    sha256: str | None = None,
-    md5: str | None = None,
-    steps: str,
-) -> Path:
-    """The file `relative` of the data set `name`.
+def find(name: str, remote: Remote, data_dir: Folder | None = None) -> Path:
+    """The official file `remote` of the data set `name`, or the user's own copy of it.
 
-    Looks in `data_dir`, the folder `$ACENODE_DATA` and the cache, and then downloads `url` into the cache. What lies
-    in the user's own folders is taken as it is: it may rightly be a repacked or regenerated copy. The cache holds
-    official files only, so these are checked against `sha256` (or `md5`).
-
-    `steps` tells a person how to get the file by hand. Raises `DataNotFound` or `DataCorrupted`.
+    Looks in `data_dir`, the folder `$ACENODE_DATA` and the cache, and then downloads it into the cache. What lies in
+    the user's own folders is taken as it is: it may rightly be a repacked or regenerated copy. The cache holds official
+    files only, so these are checked. Raises `DataNotFound` or `DataCorrupted`.
     """
-    own = look(name, relative, data_dir=data_dir)
+    own = look(name, remote.name, data_dir=data_dir)
     if own is not None:
         return own
-    target = cache_folder() / name / relative
+    target = cache_folder() / name / remote.name
     if target.exists():
-        _check(target, sha256, md5, f"{target} (data set {name})", "Delete it; it is then fetched again.")
+        _check(target, remote, f"{target} (data set {name})", "Delete it; it is then fetched again.")
         return target
-    searched = [*user_folders(name, data_dir), target.parent]
-    if url is None:
-        raise DataNotFound(_not_found(name, relative, searched, "It cannot be downloaded automatically.", steps))
-    _download(target, url, sha256, md5, lambda fault: _not_found(name, relative, searched, fault, steps))
+    places = "\n".join(f"  {place}" for place in (*user_folders(name, data_dir), target.parent))
+    unset = "" if os.environ.get("ACENODE_DATA") else "\nThe environment variable ACENODE_DATA is not set."
+    absent = f"{remote.name} of the data set {name} was not found. Looked in:\n{places}{unset}"
+    _download(target, remote, lambda fault: f"{absent}\n{fault}\n{by_hand(name, remote.url)}")
     return target
 
 
-def fetch(name: str, remote: Remote, folder: Path, *, steps: str, bar: Any = None) -> Path:
+def fetch(name: str, remote: Remote, folder: Path, bar: Any = None) -> Path:
     """The official file `remote` of the data set `name` in `folder`, downloaded if it is not there.
 
     If that fails, nothing is left behind. `bar` is told how far the download is: pooch sets its `total` and calls
@@ -91,20 +81,38 @@ def fetch(name: str, remote: Remote, folder: Path, *, steps: str, bar: Any = Non
     """
     target = folder / remote.name
     if target.exists():
-        _check(target, remote.sha256, remote.md5, str(target), "Delete it; it is then fetched again.")
+        _check(target, remote, str(target), "Delete it; it is then fetched again.")
         return target
     absent = [place for place in (folder, *folder.parents) if not place.exists()]
 
     def fault(why: str) -> str:
-        return f"{remote.name} of the data set {name} could not be fetched. {why}\n{steps}"
+        return f"{remote.name} of the data set {name} could not be fetched. {why}\n{by_hand(folder.name, remote.url)}"
 
     try:
-        _download(target, remote.url, remote.sha256, remote.md5, fault, bar)
+        _download(target, remote, fault, bar)
     finally:
         for place in absent:
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
     return target
+
+
+def by_hand(folder: str, *urls: str) -> str:
+    """How a person gets official files."""
+    named = f" {urls[0]} " if len(urls) == 1 else "".join(f"\n  {url}" for url in urls) + "\n"
+    return (
+        f"To get it by hand: download{named}and put it into a folder named {folder}; then pass the folder that holds "
+        "it as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
+    )
+
+
+def listed(counts: dict[str, int], most: int = 12) -> str:
+    """Names with their counts, greatest first: for reports of what was wrong with a file."""
+    if not counts:
+        return "none"
+    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
+    shown = ", ".join(f"{name} {count:,}" for name, count in ordered[:most])
+    return shown if len(ordered) <= most else f"{shown} and {len(ordered) - most} more"
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -113,9 +121,9 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def _check(path: Path, sha256: str | None, md5: str | None, what: str, remedy: str) -> None:
+def _check(path: Path, remote: Remote, what: str, remedy: str) -> None:
     """Raise `DataCorrupted` about `what` unless the file has the expected checksum."""
-    for algorithm, expected in (("sha256", sha256), ("md5", md5)):
+    for algorithm, expected in (("sha256", remote.sha256), ("md5", remote.md5)):
         if expected is None:
             continue
         found = digest(path, algorithm)
@@ -123,8 +131,8 @@ def _check(path: Path, sha256: str | None, md5: str | None, what: str, remedy: s
             raise DataCorrupted(f"{what} has {algorithm} {found}, expected {expected}. {remedy}")
 
 
-def _download(target: Path, url: str, sha256: str | None, md5: str | None, not_found, bar: Any = None) -> None:
-    """Download `url` to `target`, which appears only when it is whole and right."""
+def _download(target: Path, remote: Remote, sentence: Callable[[str], str], bar: Any = None) -> None:
+    """Download to `target`, which appears only when it is whole and right; `sentence` is the error about a fault."""
     import pooch
     import requests
 
@@ -132,32 +140,18 @@ def _download(target: Path, url: str, sha256: str | None, md5: str | None, not_f
         pooch.HTTPDownloader(progressbar=bar or False, timeout=60)(url, part, owner)
         # Checked here rather than by pooch so that the error names both checksums and the remedy.
         remedy = "Nothing was kept. Try again later; if it fails again the official file has changed: please report it."
-        _check(Path(part), sha256, md5, f"{target.name}, downloaded from {url},", remedy)
+        _check(Path(part), remote, f"{target.name}, downloaded from {url},", remedy)
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    known_hash = _known_hash(sha256, md5)
+    known_hash = f"sha256:{remote.sha256}" if remote.sha256 else f"md5:{remote.md5}" if remote.md5 else None
     log = pooch.get_logger()
     level = log.level
     if bar is not None:
         log.setLevel("WARNING")  # the bar says the rest
     try:
         # pooch annotates downloaders by other parameter names than it calls them with.
-        pooch.retrieve(url, known_hash, target.name, target.parent, downloader=fetch)  # pyright: ignore[reportArgumentType]
+        pooch.retrieve(remote.url, known_hash, target.name, target.parent, downloader=fetch)  # pyright: ignore[reportArgumentType]
     except requests.exceptions.RequestException as error:
-        raise DataNotFound(not_found(f"The download from {url} failed: {error}")) from error
+        raise DataNotFound(sentence(f"The download from {remote.url} failed: {error}")) from error
     finally:
         log.setLevel(level)
-
-
-def _known_hash(sha256: str | None, md5: str | None) -> str | None:
-    """The checksum as pooch writes it."""
-    if sha256 is not None:
-        return f"sha256:{sha256}"
-    return None if md5 is None else f"md5:{md5}"
-
-
-def _not_found(name: str, relative: str, searched: list[Path], fault: str, steps: str) -> str:
-    """The message of `DataNotFound`."""
-    places = "\n".join(f"  {place}" for place in searched)
-    unset = "" if os.environ.get("ACENODE_DATA") else "\nThe environment variable ACENODE_DATA is not set."
-    return f"{relative} of the data set {name} was not found. Looked in:\n{places}{unset}\n{fault}\n{steps}"

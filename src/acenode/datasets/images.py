@@ -1,4 +1,4 @@
-"""Labelled images: their arrays, the division for training, and what the loaders of image files share."""
+"""LabelledQuery images: their arrays, the division for training, and what the loaders of image files share."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from .split import Split, _shares
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Labelled images, those for training first, then those for testing.
+    """LabelledQuery images, those for training first, then those for testing.
 
     `pixels` are uint8 of shape (images, y, x, channels), `labels` int32 from 0, and `training` is how many of the
     images are for training. `sha256` is the checksum of the bytes of `pixels` followed by those of `labels` (little
@@ -103,14 +103,6 @@ def check_labels(where: str, labels: np.ndarray, least: int, greatest: int, reme
             f"{where} has the label {labels[wrong[0]]} for image {wrong[0]} (counted from 0); expected whole numbers "
             f"from {least} to {greatest}. {remedy}"
         )
-
-
-def manual_steps(name: str, url: str) -> str:
-    """How a person gets a file that cannot be downloaded."""
-    return (
-        f"To get it by hand: download {url} and put it into a folder named {name}; then pass the folder that holds it "
-        "as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
 
 
 def remedy(url: str, md5: str) -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from . import files, images
-from .files import DataCorrupted, DataNotFound, Folder
+from .files import DataCorrupted, DataNotFound, Folder, Remote
 from .images import ImageSet, Part
 
 NAME = "mnist"
@@ -77,12 +77,13 @@ def _pair(image_name: str, label_name: str, data_dir: Folder | None) -> list[Pat
                 f"both. Download {URL}{missing} into that folder, or take {found[0].name} out of it: both are then "
                 "fetched for you."
             )
-    return [
-        files.find(
-            NAME, name, data_dir=data_dir, url=URL + name, md5=MD5[name], steps=images.manual_steps(NAME, URL + name)
-        )
-        for name in names
-    ]
+    remotes = {remote.name: remote for remote in official()}
+    return [files.find(NAME, remotes[name], data_dir) for name in names]
+
+
+def official() -> tuple[Remote, ...]:
+    """The four files."""
+    return tuple(Remote(name, URL + name, md5=md5) for name, md5 in MD5.items())
 
 
 def _own(place: Path, name: str) -> Path | None:

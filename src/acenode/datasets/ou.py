@@ -3,10 +3,10 @@
     dY = theta (level - Y) dt + sigma dW,    corr(dW_1, dW_2) = rho,    Y(0) = 0
 
 As in GRU-ODE-Bayes: theta = 1, sigma = 0.1, rho = 0.99; levels drawn for each series around 1 and -1 with a deviation
-of 1/sqrt(12); 10,000 series over [0, 10] seen at 16 to 23 moments of a grid of 0.05, without noise; 20 % of the rows
-show both variables; asked is the first row after time 4. Three things differ. The levels are normal instead of uniform
-(of the same mean and deviation), so that the best possible prediction is known in closed form, `exact_filter`; give
-`levels="uniform"` for the published draw. The paths have the exact transition density instead of Euler steps. And
+of 1/sqrt(12); 10,000 series over [0, 10] observed at 16 to 23 times of a grid of 0.05, without noise; 20 % of the rows
+show both variables; the query is the first row after time 4. Three things differ. The levels are normal instead of
+uniform (of the same mean and deviation), so that the best possible prediction is known in closed form, `exact_filter`;
+give `levels="uniform"` for the published draw. The paths have the exact transition density instead of Euler steps. And
 nothing is seen at time 0, where the process is known.
 """
 
@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..series import Panel, Series
-from .sporadic import look
+from ..series import Panel, Series, series as one_series, stack
 
 VARIABLES = ("Y1", "Y2")
 AFTER, ROWS = 4.0, 1
@@ -105,6 +104,29 @@ def paths(
     return found
 
 
+def look(
+    paths: np.ndarray, grid: np.ndarray, rows: int, both: float | int, random: np.random.Generator, vary: float = 0.2
+) -> Series:
+    """Observations of each path (samples, grid, 2) at random times of the grid.
+
+    A sample has from `(1 - vary) * rows` to just below `(1 + vary) * rows` rows; with probability `both` a row shows
+    both variables, else either one.
+    """
+    low, high = round((1 - vary) * rows), max(round((1 + vary) * rows), round((1 - vary) * rows) + 1)
+    if low < 1 or high - 1 > len(grid) or not 0 <= both <= 1:
+        raise ValueError(
+            f"ou.generate(rows={rows}, both={both}): needs rows between 1 and the {len(grid)} times of the grid "
+            f"(they vary by {vary:.0%}), and a probability of both."
+        )
+    looks = []
+    for path in paths:
+        at = np.sort(random.choice(len(grid), random.integers(low, high), replace=False))
+        kind = random.choice(3, len(at), p=[(1 - both) / 2, (1 - both) / 2, both])
+        seen = np.stack([kind != 1, kind != 0], axis=1)
+        looks.append(one_series(grid[at], path[at], seen))
+    return stack(looks)
+
+
 class Predicted(NamedTuple):
     """Mean and variance of each variable at each row, given the observations of strictly earlier rows."""
 
@@ -142,11 +164,13 @@ def negll(series: Series, predicted: Predicted, where: np.ndarray | None = None)
 
     With the predictions of `exact_filter` it is the least that any model can reach on average.
     """
+    from scipy.stats import norm  # slow to import
+
     chosen = np.asarray(series.observed) if where is None else np.asarray(series.observed) & where
     if not chosen.any():
         raise ValueError("negll: no observed value is chosen; expected at least one.")
     values, mean, variance = (np.asarray(x)[chosen] for x in (series.values, *predicted))
-    return float(np.mean(0.5 * (np.log(2 * np.pi * variance) + np.square(values - mean) / variance)))
+    return float(-norm.logpdf(values, mean, np.sqrt(variance)).mean())
 
 
 def _moved(mean: np.ndarray, cov: np.ndarray, gap: np.ndarray, process: Process) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,6 @@ https://physionet.org/content/challenge-2012/1.0.0/ (open data, ODC-By 1.0).
 """
 
 import hashlib
-import math
 import os
 import tempfile
 import warnings
@@ -19,8 +18,7 @@ import numpy as np
 
 from ..series import Panel, Series
 from . import files
-from .counts import listed
-from .files import DataCorrupted, DataNotFound, Folder
+from .files import DataCorrupted, DataNotFound, Folder, Remote, listed
 from .physionet_raw import (
     EXAMPLES,
     PLAUSIBLE as PLAUSIBLE,
@@ -142,15 +140,15 @@ def load(sets: Sequence[str] = ("a",), *, data_dir: Folder | None = None, clean:
     return PhysioNet(panel, died, report)
 
 
-def split(records: int | np.ndarray, seed: int = 42, protocol: str = "sound", labels=None) -> Split:
+def split(records: int | np.ndarray, seed: int = 42, validation: float | int = 0.1, labels=None) -> Split:
     """The division of the published results: a random fifth is the test set.
 
-    `records` is their number, if they are sorted by id, or their ids. `protocol="sound"` sets a tenth of the training
-    records aside for validation, with the same share of each of the `labels` if these are given (NaN for unknown);
-    "published" has no validation records. The test records are the same in both.
+    `records` is their number, if they are sorted by id, or their ids. `validation` is the part of the training records
+    that is set aside (the published division has none), with the same share of each of the `labels` if these are given
+    (NaN for unknown). It does not change the test records.
     """
-    if protocol not in ("sound", "published"):
-        raise ValueError(f"split: protocol is {protocol!r}; expected 'sound' or 'published'.")
+    from sklearn.model_selection import train_test_split  # slow to import
+
     # The division goes by the order of the ids, so that it does not depend on the order in which records were read.
     by_id = np.arange(records) if isinstance(records, int | np.integer) else np.argsort(records, kind="stable")
     n = len(by_id)
@@ -158,30 +156,24 @@ def split(records: int | np.ndarray, seed: int = 42, protocol: str = "sound", la
         raise ValueError(f"split: there are {n} records; expected at least 2.")
     if labels is not None and np.shape(labels) != (n,):
         raise ValueError(f"split: labels has shape {np.shape(labels)}; expected ({n},), one for each record.")
-    # The legacy generator is the one that the published division was drawn with.
-    shuffled = np.random.RandomState(seed).permutation(n)
-    tested = n - math.floor(0.8 * n)
-    test, train = shuffled[:tested], np.sort(shuffled[tested:])
-    fractions = (0.9, 0.1, 0) if protocol == "sound" else (1, 0, 0)
+    train, test = train_test_split(np.arange(n), train_size=0.8, random_state=seed)
+    train = np.sort(train)
     stratify = None if labels is None else np.asarray(labels)[by_id][train]
-    inner = random_split(len(train), fractions, seed, stratify)
+    inner = random_split(len(train), (1 - validation, validation, 0), seed, stratify)
     return Split(*(np.sort(by_id[part]) for part in (train[inner.train], train[inner.validation], test)))
 
 
 # --- finding the files -----------------------------------------------------------------------------------------------
 
 
-def by_hand(name: str) -> str:
-    """How a person gets an official file."""
-    return (
-        f"To get it by hand: download {URL}{name} and put it into a folder named {NAME}; then pass the folder that "
-        f"holds it as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
+def official() -> tuple[Remote, ...]:
+    """Records and outcomes of the three sets."""
+    return tuple(Remote(name, URL + name, sha256=sha256) for name, sha256 in SHA256.items())
 
 
 def _official(name: str, data_dir: Folder | None) -> Path:
     """An official file, from the cache or the site."""
-    return files.find(NAME, name, data_dir=data_dir, url=URL + name, sha256=SHA256[name], steps=by_hand(name))
+    return files.find(NAME, Remote(name, URL + name, sha256=SHA256[name]), data_dir)
 
 
 def present(data_dir: Folder | None = None) -> tuple[str, ...]:

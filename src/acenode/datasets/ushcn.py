@@ -1,34 +1,31 @@
-"""Daily climate of the United States (USHCN), seen sporadically: rain, snowfall, snow depth, high and low temperature.
+"""Daily climate of the United States (USHCN), observed sporadically: precipitation, snow and temperatures.
 
-A series is about four years of a station, in time units of 7.4508 days, of which one in twenty values is kept. Asked
-are the first three rows after time 150. Three sources:
+A series is about four years of a station, in time units of 7.4508 days, of which one in twenty values is kept. The
+query is the first three rows after time 150. Two sources:
 
 - `load_national`: the published file, 1996-12-02 to 2000-12-31 of some 1,100 stations.
-- `from_raw`: the same from the raw files of the states, with a draw of our own.
 - `load_maine`: every such window of one state's 12 stations, over more than a century ("USHCN Maine").
 
-Values are as in the files. `question` scales them, with statistics of the training series only.
+Values are as in the files. `query` scales them, with statistics of the training series only.
 """
 
-import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ..series import Panel, Query, Scaler, forecast
-from . import files, ushcn_steps as steps
-from .files import Folder
+from ..series import Panel, Query, Scaler, Series, forecast, series as one_series, stack
+from . import files
+from .files import DataCorrupted, Folder, Remote
 from .split import Split, k_fold
-from .ushcn_processed import read_processed
-from .ushcn_raw import ELEMENTS, Reading, Table, read
-from .ushcn_steps import AFTER, Rows
+from .ushcn_raw import ELEMENTS, EPOCH, Reading, Table, read
 
 NAME = "ushcn"
-ROWS = 3
+AFTER, ROWS = 150.0, 3
+MORE_THAN = 3  # rows of a series after time 150
 NATIONAL = "small_chunked_sporadic.csv"
 NATIONAL_URL = (
     "https://raw.githubusercontent.com/edebrouwer/gru_ode_bayes/ddd0b34e884dbee1c09b6a3927d1e9ab10443af8/"
@@ -39,17 +36,22 @@ MAINE = "state17_ME.txt.gz"
 MAINE_URL = f"https://cdiac.ess-dive.lbl.gov/ftp/ushcn_daily/{MAINE}"
 MAINE_SHA256 = "762f5f232cc7828abc9c5e6e6feb02452a60540b21db534e63b523fc155e55a4"
 
+# The published clock: 2500 units from 1950-01-01 to 2000-12-31, which is 18,627 days later, in tenths of a unit. One
+# unit is 7.4508 days, so that each day has a tenth of its own.
+UNITS, LAST_DAY = 2500, 18_627
+# The published window is from time 2300 on: 1,491 days, 1996-12-02 to 2000-12-31, of which 1999-12-25 and later are
+# after time 150.
+FIRST_DAY, WINDOW_DAYS, WINDOW_TIME = 17_137, 1_491, 2_300
+
+# The columns of the published file.
+COLUMNS = ("ID", "Time", *(f"{what}_{i}" for what in ("Value", "Mask") for i in range(len(ELEMENTS))))
+
 
 class Skipped(NamedTuple):
-    """What was left out, by name.
-
-    `incomplete` are windows that lack a variable, `one_sided` series without rows enough on both sides of time 150, and
-    `short_lived` stations that began too late or ended too early for the published set.
-    """
+    """What was left out, by name: windows that lack a variable, and series with too few rows around time 150."""
 
     incomplete: tuple[str, ...] = ()
     one_sided: tuple[str, ...] = ()
-    short_lived: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,7 @@ def load_national(data_dir: Folder | None = None) -> Climate:
     A file of the user's own with another checksum is read with a warning; one in the cache is refused. Its stations
     have numbers only.
     """
-    path = files.find(
-        NAME, NATIONAL, data_dir=data_dir, url=NATIONAL_URL, sha256=NATIONAL_SHA256, steps=by_hand(NATIONAL_URL)
-    )
+    path = files.find(NAME, official_national()[0], data_dir)
     sha256 = files.digest(path)
     if sha256 != NATIONAL_SHA256:
         warnings.warn(
@@ -83,34 +83,13 @@ def load_national(data_dir: Folder | None = None) -> Climate:
             "not comparable with published ones.",
             stacklevel=2,
         )
-    numbers, rows = read_processed(path)
-    station, start = numbers.astype(np.str_), steps.starts(np.zeros(len(numbers)))
+    numbers, rows = read_national(path)
+    station, start = numbers.astype(np.str_), starts(np.zeros(len(numbers)))
     return _climate(rows, _Names(station, start, station), Skipped(), (), {path.name: sha256})
 
 
-def from_raw(paths: Sequence[str | Path], part: float | int = 0.05, seed: int = 0) -> Climate:
-    """The published processing of raw files of states, each as it is or compressed with gzip.
-
-    The published draw had no seed, so this gives the same stations and days to draw from, but another draw.
-    """
-    if len(paths) == 0:
-        raise ValueError("from_raw: there are no paths; expected raw files such as state17_ME.txt.gz.")
-    tables, readings = [], []
-    for path in paths:
-        # One state at a time: the whole country would not fit into the memory of a small machine.
-        table, reading = read(Path(path))
-        table = steps.keep_years(steps.keep_long_lived(steps.drop_flagged(table)))
-        tables.append(steps.keep_part(table, part, seed))
-        readings.append(reading)
-    table = steps.join(tables)
-    lived = np.unique(table.station)
-    short_lived = tuple(np.delete(np.asarray(table.stations), lived).tolist())
-    keys = lived.astype(np.int64) * _STRIDE + _PUBLISHED
-    return _windowed(table, keys, steps.WINDOW_DAYS, Skipped(short_lived=short_lived), tuple(readings))
-
-
 def load_maine(
-    data_dir: Folder | None = None, part: float | int = 0.05, seed: int = 0, days: int = steps.WINDOW_DAYS
+    data_dir: Folder | None = None, part: float | int = 0.05, seed: int = 0, days: int = WINDOW_DAYS
 ) -> Climate:
     """Every window of the 12 stations of Maine, 1886 to 2014, that holds all five variables.
 
@@ -119,12 +98,12 @@ def load_maine(
     at a given time moves from window to window; `days=1461` keeps it.
     """
     table, reading = read(_maine(data_dir))
-    table = steps.drop_flagged(table)
-    held = np.unique(_key(table, steps.windows(table, days).number) * len(ELEMENTS) + table.element)
+    table = drop_flagged(table)
+    held = np.unique(_key(table, windows(table, days).number) * len(ELEMENTS) + table.element)
     keys, variables = np.unique(held // len(ELEMENTS), return_counts=True)
     whole = variables == len(ELEMENTS)
     incomplete = tuple(_names(table, keys[~whole], days).ids.tolist())
-    table = steps.keep_part(table, part, seed)
+    table = keep_part(table, part, seed)
     return _windowed(table, keys[whole], days, Skipped(incomplete=incomplete), (reading,))
 
 
@@ -132,10 +111,10 @@ def query(climate: Climate, train: np.ndarray, entire: bool = False) -> Query:
     """The task: the first three rows after time 150 of every series, from what came before.
 
     Each variable is scaled to mean 0 and deviation 1 over the series `train` (their places), and over these only.
-    `entire` lets the training series be known to their end, for models that learn from every next row.
+    With `entire` the context of a training series is all of it, for models that learn from every next row.
     """
     if len(train) == 0:
-        raise ValueError("question: there are no training series; the scale of the variables is measured on these.")
+        raise ValueError("query: there are no training series; the scale of the variables is measured on these.")
     scaler = Scaler.fit(climate.panel.series[np.asarray(train)], "standard")
     known = np.isin(np.arange(len(climate)), train) if entire else None
     return forecast(scaler.scale(climate.panel.series), after=AFTER, rows=ROWS, entire=known)
@@ -153,16 +132,116 @@ def published_splits(n: int, seed: int = 432) -> list[Split]:
     """The five divisions of the published results: each a new draw of a tenth to test and a fifth of the rest to
     validate. Their test series overlap.
     """
+    from sklearn.model_selection import train_test_split  # slow to import
+
     if n < 3:
         raise ValueError(f"published_splits: n is {n}; expected at least 3 series, one for each part.")
-    # The legacy generator is the one that the published divisions were drawn with.
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(seed)  # one generator for all five
     splits = []
     for _ in range(5):
-        test, rest = np.split(random.permutation(n), [math.ceil(0.1 * n)])
-        validation, train = np.split(rest[random.permutation(len(rest))], [math.ceil(0.2 * len(rest))])
+        rest, test = train_test_split(np.arange(n), test_size=0.1, random_state=random)
+        train, validation = train_test_split(rest, test_size=0.2, random_state=random)
         splits.append(Split(np.sort(train), np.sort(validation), np.sort(test)))
     return splits
+
+
+# --- from daily values to rows ---------------------------------------------------------------------------------------
+
+
+def drop_flagged(table: Table) -> Table:
+    """Without the values that failed a quality check, whichever: there is no other removal of outliers."""
+    return table[table.flag == ord(" ")]
+
+
+def keep_part(table: Table, part: float | int = 0.05, seed: int = 0) -> Table:
+    """A random part of the values of every station and element.
+
+    Each pair has a stream of random numbers of its own, made of `seed`, the station's name and the element: what is
+    kept of one station does not depend on which others are there.
+    """
+    if not 0 < part <= 1:
+        raise ValueError(f"keep_part: part is {part}; expected a part of the values, above 0 and at most 1.")
+    if part == 1:
+        return table
+    pair = table.station.astype(np.int64) * len(ELEMENTS) + table.element
+    ends = np.append(np.flatnonzero(np.diff(pair, prepend=-1)), len(pair))
+    kept = []
+    for start, stop in pairwise(ends):
+        name = int.from_bytes(table.stations[table.station[start]].encode())
+        rng = np.random.default_rng([seed, name, int(table.element[start])])
+        n = stop - start
+        kept.append(start + np.sort(rng.choice(n, round(part * n), replace=False)))
+    return table[np.concatenate(kept) if kept else np.arange(0)]
+
+
+def stamp(day: np.ndarray) -> np.ndarray:
+    """The published time of each day since 1950-01-01: 2500 * day / 18,627, rounded to a tenth."""
+    return np.rint(10 * UNITS * np.asarray(day, np.float64) / LAST_DAY) / 10
+
+
+# The times of the days of the published window, 0 to 200. They serve for every window: its first day has time 0.
+TIMES = np.rint(10 * (stamp(np.arange(FIRST_DAY, FIRST_DAY + WINDOW_DAYS)) - WINDOW_TIME)) / 10
+
+
+def day_of(times: np.ndarray) -> np.ndarray:
+    """The day of its window, from 0, that each time of `TIMES` belongs to."""
+    nearest = np.searchsorted((TIMES[1:] + TIMES[:-1]) / 2, np.asarray(times, np.float64))
+    if np.abs(TIMES[nearest] - times).max(initial=0) > 1e-4:
+        wrong = np.ravel(times)[np.argmax(np.abs(TIMES[nearest] - times))]
+        raise ValueError(f"day_of: {wrong:g} is not the time of any day; expected times as `windows` gives them.")
+    return nearest
+
+
+class Windows(NamedTuple):
+    """For each value of a table the window it lies in (0 is the published one), and its time there."""
+
+    number: np.ndarray
+    time: np.ndarray
+
+
+def windows(table: Table, days: int = WINDOW_DAYS) -> Windows:
+    """Windows of so many days, one after the other, in both directions from the published one."""
+    if not 1 <= days <= WINDOW_DAYS:
+        raise ValueError(f"windows: days is {days}; expected 1 to {WINDOW_DAYS}, the length of the published window.")
+    number, day = np.divmod(table.day - FIRST_DAY, days)
+    return Windows(number, TIMES[day])
+
+
+def starts(number: np.ndarray, days: int = WINDOW_DAYS) -> np.ndarray:
+    """The first day of each window, as a date."""
+    return EPOCH + (FIRST_DAY + np.asarray(number, int) * days)
+
+
+class Rows(NamedTuple):
+    """Rows of several series, sorted by series and time; NaN where nothing was observed."""
+
+    series: np.ndarray  # (rows,), from 0
+    time: np.ndarray  # (rows,)
+    values: np.ndarray  # (rows, variables)
+
+
+def rows_of(series: np.ndarray, time: np.ndarray, element: np.ndarray, value: np.ndarray) -> Rows:
+    """One row for each series and time, from single values."""
+    order = np.lexsort((time, series))
+    series, time, element, value = series[order], time[order], element[order], value[order]
+    new = (np.diff(series, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0)
+    values = np.full((int(new.sum()), len(ELEMENTS)), np.nan)
+    values[np.cumsum(new) - 1, element] = value
+    return Rows(series[new], time[new], values)
+
+
+def both_sides(rows: Rows, n: int, after: float = AFTER, more_than: int = MORE_THAN) -> np.ndarray:
+    """Which of `n` series have a row up to time `after` and more than so many after it."""
+    later = rows.time > after
+    before, behind = (np.bincount(rows.series[side], minlength=n) for side in (~later, later))
+    return (before > 0) & (behind > more_than)
+
+
+def padded(rows: Rows) -> Series:
+    """The rows as a batch, a series for each number that occurs, in order."""
+    ends = np.flatnonzero(np.diff(rows.series)) + 1
+    parts = zip(np.split(rows.time, ends), np.split(rows.values, ends), strict=True)
+    return stack([one_series(time, values) for time, values in parts])
 
 
 # --- from windows to series ------------------------------------------------------------------------------------------
@@ -187,18 +266,18 @@ class _Names(NamedTuple):
 def _names(table: Table, keys: np.ndarray, days: int) -> _Names:
     place, number = np.divmod(keys, _STRIDE)
     station = np.asarray(table.stations, np.str_)[place]
-    start = steps.starts(number - _PUBLISHED, days)
+    start = starts(number - _PUBLISHED, days)
     ids = [f"{name}/{day}" for name, day in zip(station, start, strict=True)]
     return _Names(station, start, np.asarray(ids, np.str_))
 
 
 def _windowed(table: Table, keys: np.ndarray, days: int, skipped: Skipped, readings: tuple[Reading, ...]) -> Climate:
     """The series of the windows `keys`, as far as they have both sides."""
-    number, time = steps.windows(table, days)
+    number, time = windows(table, days)
     key = _key(table, number)
     chosen = np.isin(key, keys)
     series = np.searchsorted(keys, key[chosen])
-    rows = steps.rows(series, time[chosen], table.element[chosen], table.value[chosen])
+    rows = rows_of(series, time[chosen], table.element[chosen], table.value[chosen])
     sha256 = {reading.source: reading.sha256 for reading in readings}
     return _climate(rows, _names(table, keys, days), skipped, readings, sha256)
 
@@ -211,17 +290,16 @@ def _climate(
     sha256: dict[str, str],
 ) -> Climate:
     """The series that have both sides, and the names of the others."""
-    kept = steps.both_sides(rows, len(names.ids))
+    kept = both_sides(rows, len(names.ids))
     skipped = skipped._replace(one_sided=tuple(names.ids[~kept].tolist()))
     if not kept.any():
         raise ValueError(
-            f"USHCN: no series is left: {len(skipped.short_lived)} stations began too late or ended too early, "
-            f"{len(skipped.incomplete)} windows lack a variable, and {len(skipped.one_sided)} series have no row up to "
-            f"time {AFTER:g} or no more than {steps.MORE_THAN} after it. Keep a larger part of the values, or give "
-            "files of more years."
+            f"USHCN: no series is left: {len(skipped.incomplete)} windows lack a variable, and "
+            f"{len(skipped.one_sided)} series have no row up to time {AFTER:g} or no more than {MORE_THAN} after it. "
+            "Keep a larger part of the values, or give a file of more years."
         )
     mine = kept[rows.series]
-    panel = Panel(steps.padded(Rows(*(column[mine] for column in rows))), names.ids[kept], ELEMENTS)
+    panel = Panel(padded(Rows(*(column[mine] for column in rows))), names.ids[kept], ELEMENTS)
     return Climate(panel, names.station[kept], names.start[kept], skipped, readings, sha256)
 
 
@@ -230,12 +308,73 @@ def _maine(data_dir: Folder | None) -> Path:
     unpacked = files.look(NAME, MAINE.removesuffix(".gz"), data_dir=data_dir)
     if unpacked is not None and files.look(NAME, MAINE, data_dir=data_dir) is None:
         return unpacked
-    return files.find(NAME, MAINE, data_dir=data_dir, url=MAINE_URL, sha256=MAINE_SHA256, steps=by_hand(MAINE_URL))
+    return files.find(NAME, official_maine()[0], data_dir)
 
 
-def by_hand(url: str) -> str:
-    """How a person gets a file."""
-    return (
-        f"To get it by hand: download {url} and put it into a folder named {NAME}; then pass the folder that holds it "
-        "as data_dir (--data-dir), or set the environment variable ACENODE_DATA to it."
-    )
+def official_national() -> tuple[Remote, ...]:
+    """The published file."""
+    return (Remote(NATIONAL, NATIONAL_URL, sha256=NATIONAL_SHA256),)
+
+
+def official_maine() -> tuple[Remote, ...]:
+    """The raw file of Maine."""
+    return (Remote(MAINE, MAINE_URL, sha256=MAINE_SHA256),)
+
+
+# --- the published file ----------------------------------------------------------------------------------------------
+
+
+def read_national(path: Path) -> tuple[np.ndarray, Rows]:
+    """The published file: the stations' numbers, sorted, and the rows; a series is the place of its number.
+
+    One line for each station and time: ID, Time in [0, 200], Value_0 to Value_4 (0 where not observed) and Mask_0 to
+    Mask_4, for the elements in the order of `ELEMENTS`. The values were scaled with the mean and deviation of all
+    stations; scaled again with those of the training stations, they are what raw values scaled with these would be, and
+    the leak is gone. The numbers may have gaps, so they cannot serve as places. Whatever is not as described raises
+    `DataCorrupted`, which names the line.
+    """
+    ids, time, values, mask = _columns(path)
+    checks = [
+        (ids == np.rint(ids), "the ID is not a whole number"),
+        ((time >= 0) & (time <= 200), "the time is not in [0, 200]"),
+        (np.abs(10 * time - np.rint(10 * time)) < 1e-3, "the time is not in tenths"),
+        (((mask == 0) | (mask == 1)).all(1), "a mask is neither 0 nor 1"),
+        (mask.any(1), "nothing is observed"),
+        (np.isfinite(values).all(1), "a value is not a finite number"),
+        (((mask == 1) | (values == 0)).all(1), "there is a value where the mask is 0"),
+    ]
+    for passed, why in checks:
+        _refuse(path, ~passed, why)
+    numbers, series = np.unique(ids.astype(np.int64), return_inverse=True)
+    # The file has 0.30000000000018 for 0.3, say.
+    time = np.rint(10 * time) / 10
+    order = np.lexsort((time, series))
+    again = np.zeros(len(time), bool)
+    again[order[1:]] = (np.diff(series[order]) == 0) & (np.diff(time[order]) == 0)
+    _refuse(path, again, "the ID and time are those of an earlier line")
+    return numbers, Rows(series[order], time[order], np.where(mask == 1, values, np.nan)[order])
+
+
+def _columns(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The ids, times, values and masks of all lines."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        header = [name.strip() for name in file.readline().split(",")]
+        if sorted(header) != sorted(COLUMNS):
+            raise DataCorrupted(f"{path} has the columns {', '.join(header)!r}; expected {', '.join(COLUMNS)}.")
+        lines = file.read().splitlines()
+    if not any(lines):
+        raise DataCorrupted(f"{path} has no rows; expected about 350,000.")
+    try:
+        table = np.loadtxt(lines, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise DataCorrupted(f"{path} is not a table of numbers ({error}; row 0 is line 2).") from error
+    if table.shape[1] != len(header):
+        raise DataCorrupted(f"{path} has {table.shape[1]} numbers in a line; expected {len(header)}.")
+    ids, time, *rest = (table[:, header.index(name)] for name in COLUMNS)
+    width = len(ELEMENTS)
+    return ids, time, np.stack(rest[:width], 1), np.stack(rest[width:], 1)
+
+
+def _refuse(path: Path, wrong: np.ndarray, why: str) -> None:
+    if wrong.any():
+        raise DataCorrupted(f"{path} line {int(np.argmax(wrong)) + 2}: {why}. In all, {int(wrong.sum())} such lines.")

@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from . import files
-from .counts import listed
-from .files import DataCorrupted, DataNotFound
+from .files import DataCorrupted, DataNotFound, listed
 
 # Precipitation (0.01 in), snowfall (0.1 in), snow depth (in), maximum and minimum temperature (degrees Fahrenheit). The
 # published index of an element is its place in the alphabet.

@@ -13,8 +13,7 @@ import numpy as np
 from ..compiled import compiled
 from ..layers import mlp
 from ..series import Scaler
-from ..tasks import Headed
-from ..tasks.label_classes import Classified, LabelClasses
+from ..tasks import Headed, LabelledSeries, SeriesClassification
 from ..tasks.metrics import roc_auc
 from ..train import Progress
 from . import base, explain, pictures
@@ -85,8 +84,8 @@ class Classifier(base.Estimator):
         scaler = Scaler.fit(series[split.train])
         self.settings_, self.clock_, self.scaler_, self.entry_ = settings, clock, scaler, kind
         self.columns_, self.classes_ = table.columns, classes
-        data = Classified(scaler.scale(series), codes)
-        base.train(self, self._build, LabelClasses(), data, split, series, checkpoint=checkpoint, progress=progress)
+        data = LabelledSeries(scaler.scale(series), codes)
+        base.train(self, self._build, SeriesClassification(), data, split, series, checkpoint=checkpoint, progress=progress)
         return self
 
     def _build(self, key) -> Headed:
@@ -169,4 +168,4 @@ class Classifier(base.Estimator):
 
 @compiled
 def _outputs(model: Headed, series):
-    return LabelClasses().outputs(model, Classified(series, np.zeros(len(series), np.int32)), jax.random.key(0))
+    return SeriesClassification().outputs(model, LabelledSeries(series, np.zeros(len(series), np.int32)), jax.random.key(0))

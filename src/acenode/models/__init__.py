@@ -3,11 +3,9 @@
 from .cru import CRU as CRU
 from .encoders import GRUEncoder as GRUEncoder, Joined as Joined
 from .filter import Cell as Cell, Filter as Filter
-from .first_look import FirstLook as FirstLook
 from .grafiti import GraFITi as GraFITi
 from .gru_ode_bayes import GRUODEBayes as GRUODEBayes, gru_ode_bayes as gru_ode_bayes
 from .image import ImageClassifier as ImageClassifier, Stem as Stem, Verdict as Verdict
-from .last_value import CarriedForward as CarriedForward, WithLastValue as WithLastValue
 from .latent_ode import LatentODE as LatentODE
 from .linodenet import LinODENet as LinODENet
 from .mtan import MTAN as MTAN
@@ -23,6 +21,5 @@ from .recurrent import (
     RNNDt as RNNDt,
     RNNImpute as RNNImpute,
 )
-from .statistics import Statistics as Statistics, statistic_edges as statistic_edges
 from .trace import Trace as Trace
 from .variational import RNNVAE as RNNVAE, SequentialVAE as SequentialVAE

@@ -15,7 +15,7 @@ from ..datasets.split import Split, random_split
 from ..series import Query, forecast
 from ..tasks import Forecast
 from ..train import Recipe
-from .baseline import Baseline
+from .baselines import Baseline
 from .bayes import (
     CHANNEL_INDEPENDENT,
     CHANNELS,

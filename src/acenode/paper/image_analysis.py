@@ -1,4 +1,4 @@
-"""What an image classifier has learned: clusters of its features, and its attention over time.
+"""What an image classifier has learned, and what its result file keeps of it: Table 5, Figure 5 and its attention.
 
 Neither the paper nor its code says what its silhouette score and t-SNE were computed from. Here: from the vectors that
 the last layer sees, on test images.
@@ -13,16 +13,72 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.special import entr
 
 from ..compiled import compiled
 from ..models import ImageClassifier, Stem
 from ..ode import CoEvolvingODE, Elementwise
+from ..tasks import ImageClassification, LabelledImages
+from .figures import rounded
 
 CLUSTERS, RESTARTS = 10, 10
 SAMPLES, PERPLEXITY = 2000, 30.0
 _ROUNDING = 1e-12
+_CLUSTERED, _CLUSTERED_MAPS, _EMBEDDED, _SUMMARISED, _DRAWN = 5000, 2000, 1000, 500, 6
+_TIMES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 Images = Float[Array | np.ndarray, "images rows columns colours"]
+
+
+# --- what a result file keeps --------------------------------------------------------------------------------
+
+
+def silhouettes(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict[str, float]:
+    """Table 5: of the clusters K-Means finds in the features of test images, and of their classes.
+
+    The paper does not say which features: they are what the classifier reads, and beside them h(1) itself, of fewer.
+    """
+    some = _some(data, test, _CLUSTERED)
+    label, found = np.asarray(some.label), features(model, some.images)
+    pooled = silhouette(found.pooled, label, seed=0)
+    maps = silhouette(found.maps[:_CLUSTERED_MAPS], label[:_CLUSTERED_MAPS], seed=0)
+    return {
+        "silhouette": pooled["kmeans"],
+        "silhouette_classes": pooled["classes"],
+        "silhouette_maps": maps["kmeans"],
+        "silhouette_maps_classes": maps["classes"],
+    }
+
+
+def tsne(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict:
+    """Figure 5: the features of some test images in the plane."""
+    some = _some(data, test, _EMBEDDED)
+    placed = embedding(features(model, some.images).pooled, seed=0)
+    label = np.asarray(some.label)[placed.rows].tolist()
+    return {"x": rounded(placed.places[:, 0], 2), "y": rounded(placed.places[:, 1], 2), "label": label}
+
+
+def attention_maps(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict:
+    """phi(a(t)) over the places of the feature map, mean over the channels, for the first test images.
+
+    Beside it, over more of them: how it is spread, how far it moves, and whether it is more open on detail.
+    """
+    images = _some(data, test, _SUMMARISED).images
+    weights = attention_weights(model, images, _TIMES)
+    places = weights.mean(axis=-1)
+    summary = attention_summary(weights)
+    detail = attention_by(places, cells(model, np.asarray(images)).contrast)
+    return {
+        "times": list(_TIMES),
+        "maps": rounded(places[:_DRAWN], 4),
+        **{name: rounded(summary[name], 4) for name in ("mean", "spread", "entropy", "moved", "same_for_all")},
+        "on_detail": rounded(np.subtract(detail["high"], detail["low"]), 4),
+    }
+
+
+def _some(data: LabelledImages, test, count: int) -> LabelledImages:
+    chosen = np.asarray(test)[:count]
+    return LabelledImages(jnp.asarray(data.pixels)[chosen], jnp.asarray(data.label)[chosen])
 
 
 # --- features ---------------------------------------------------------------------------------------------------
@@ -31,7 +87,7 @@ Images = Float[Array | np.ndarray, "images rows columns colours"]
 class Features(NamedTuple):
     """What a model makes of each image: the vector that its last layer sees, and all of h(1) as one vector."""
 
-    ensemble_task: Float[np.ndarray, "images width"]
+    pooled: Float[np.ndarray, "images width"]
     maps: Float[np.ndarray, "images numbers"]
 
 
@@ -53,7 +109,9 @@ def _ask_features(model: ImageClassifier, images):
 def _in_batches(name: str, ask: Callable, images, batch: int) -> tuple[np.ndarray, ...]:
     """`ask` for some images at a time, always as many, so that one program serves them all; arrays and stats."""
     if not jnp.issubdtype(images.dtype, jnp.floating):
-        raise ValueError(f"{name}: the images are {images.dtype}; give numbers from 0 to 1, e.g. Pictures(...).images.")
+        raise ValueError(
+            f"{name}: the images are {images.dtype}; give numbers from 0 to 1, e.g. LabelledImages(...).images."
+        )
     if batch < 1 or len(images) == 0:
         raise ValueError(f"{name}: {len(images)} images in batches of {batch}; give at least one image and batch >= 1.")
     size = min(batch, len(images))
@@ -83,9 +141,9 @@ def silhouette(
     The paper's Table 5 is the first, which tells how well the features fall into clusters of any meaning; the second
     tells how well they fall into the classes. K-Means starts `RESTARTS` times and keeps its best.
     """
-    with _scikit_learn():
-        from sklearn.cluster import KMeans
-        from sklearn.metrics import silhouette_score
+    from sklearn.cluster import KMeans  # slow to import
+    from sklearn.metrics import silhouette_score
+
     means = KMeans(clusters, n_init=RESTARTS, random_state=seed)  # pyright: ignore[reportArgumentType]
     found = means.fit_predict(features)
     return {
@@ -103,8 +161,8 @@ class Embedding(NamedTuple):
 
 def embedding(features: Float[np.ndarray, "images numbers"], seed: int, samples: int = SAMPLES) -> Embedding:
     """t-SNE of `samples` of the vectors, chosen at random, or of all if there are fewer: PCA start, perplexity 30."""
-    with _scikit_learn():
-        from sklearn.manifold import TSNE
+    from sklearn.manifold import TSNE
+
     if len(features) <= PERPLEXITY:
         raise ValueError(
             f"embedding: {len(features)} vectors; t-SNE with perplexity {PERPLEXITY:g} needs more of them."
@@ -112,17 +170,6 @@ def embedding(features: Float[np.ndarray, "images numbers"], seed: int, samples:
     rows = np.sort(np.random.default_rng(seed).permutation(len(features))[:samples])
     placed = TSNE(perplexity=PERPLEXITY, init="pca", random_state=seed).fit_transform(features[rows])
     return Embedding(rows, placed)
-
-
-class _scikit_learn:
-    """Says what to install where scikit-learn is missing."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if isinstance(error, ModuleNotFoundError):
-            raise ModuleNotFoundError("This needs scikit-learn: pip install 'acenode[report]'.") from error
 
 
 # --- attention --------------------------------------------------------------------------------------------------
@@ -171,8 +218,7 @@ def attention_summary(weights: Float[np.ndarray, "images times y x channels"]) -
     everything = (0, 2, 3, 4)
     places = weights.mean(axis=-1)
     varied = places - places.mean(axis=(2, 3), keepdims=True)
-    inside = np.clip(weights, 1e-7, 1 - 1e-7)
-    entropy = -inside * np.log2(inside) - (1 - inside) * np.log2(1 - inside)
+    entropy = (entr(weights) + entr(1 - weights)) / np.log(2)
     total = np.square(varied).mean(axis=(0, 2, 3))
     quantiles = np.quantile(weights, [0.05, 0.25, 0.5, 0.75, 0.95], axis=everything)
     figures = {

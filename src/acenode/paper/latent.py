@@ -6,6 +6,7 @@ belongs to the table.
 
 import functools as ft
 from collections.abc import Callable, Mapping
+from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,7 +20,6 @@ from ..models import (
     GRUD,
     ODERNN,
     RNNVAE,
-    CarriedForward,
     Filter,
     ForwardODERNN,
     GRUEncoder,
@@ -29,7 +29,6 @@ from ..models import (
     RNNDecay,
     RNNDt,
     RNNImpute,
-    Statistics,
 )
 from ..ode import (
     AugmentedODE,
@@ -46,8 +45,12 @@ from ..ode import (
     pairwise_field,
 )
 from ..ode.coevolve import Evolution
+from .history_features import CarriedForward, Statistics
 
 EXTRA = 5  # dimensions of Augmented-Latent-ODE
+# The paper's, of learning rate and lambda (Equation 6). Its text ends at 1e-3, its appendix calls 1e-2 best: so without
+# the smallest of the text, and with that of the appendix.
+GRID = tuple(product((1e-4, 1e-3, 1e-2), (0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0)))
 SOLVER = Solver("dopri5", rtol=1e-3, atol=1e-4, max_steps=512, checkpoints=32)
 STEADY = Solver("rk4", step=0.05, max_steps=64, checkpoints=32)
 
@@ -70,9 +73,7 @@ class Sizes(NamedTuple):
 class Kind(NamedTuple):
     """A row's model: `build(key, mean)`, with the training mean of each variable, and the sizes that heads see.
 
-    Kinds with statistics need `edges` too.
-
-    `config` is what a result file says of it.
+    With statistics `build` needs `edges` too. `config` is what a result file says of the model.
     """
 
     build: Callable[..., eqx.Module]
@@ -82,6 +83,8 @@ class Kind(NamedTuple):
     config: Mapping[str, object] = MappingProxyType({})
     base: str = ""  # the row that it extends by an attention
     differs: str = ""  # what else is not as in that row
+    ode: bool = True  # there is a vector field to be solved
+    events: bool = False  # the state holds the intensity of observations too (`PoissonHead`)
 
 
 def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
@@ -103,8 +106,8 @@ def attentive(
 ) -> Callable[[Array], CoEvolvingODE]:
     """ACE and its ablations: the form of g', the temperature of the softmax, q, and how a(t) gets its values.
 
-    With `self_decaying` old attention fades; with `conditioned` f sees h beside the attended state,
-    where the paper's f' sees nothing else.
+    With `self_decaying` old attention fades; with `conditioned` f sees h beside the attended state, where the paper's
+    f' sees nothing else.
     """
 
     def make(key):
@@ -153,7 +156,7 @@ def latent_ode(
 ) -> Kind:
     """Latent-ODE with an ODE encoder and any ODE behind it.
 
-    With `statistics` it is told those of every variable besides, and the encoder sees the last value of a variable
+    With `statistics` it is given those of every variable besides, and the encoder sees the last value of a variable
     where it has none; `build` then also takes the `edges` of their bins. So many inputs need the smaller first weights
     of `init="uniform"`.
     """
@@ -162,8 +165,8 @@ def latent_ode(
         one, two, three = jax.random.split(key, 3)
         encoder, size, init = _ode_encoder(sizes, one), 2 * sizes.recognition, "normal"
         if statistics:
-            told = Statistics(Constant(jnp.asarray(edges)))
-            encoder, size, init = Joined((CarriedForward(encoder), told)), size + told.size, "uniform"
+            beside = Statistics(Constant(jnp.asarray(edges)))
+            encoder, size, init = Joined((CarriedForward(encoder), beside)), size + beside.size, "uniform"
         to_latent = mlp(size, 2 * sizes.latent, 100, 1, init=init, key=two)
         return LatentODE(encoder, to_latent, ode(three), (sizes.latent,), sizes.samples)
 
@@ -194,22 +197,22 @@ def _poisson(sizes: Sizes) -> Kind:
         return LatentPoisson(_ode_encoder(sizes, one), to_latent, f, *rest, key=four)
 
     events = {"events": "after the first row, of all variables"}
-    return Kind(build, sizes.latent, both, False, {**_gates(sizes), **events})
+    return Kind(build, sizes.latent, both, False, {**_gates(sizes), **events}, events=True)
 
 
 def _recurrent(sizes: Sizes, cell: Callable, including: bool, imputes: bool = False) -> Kind:
     def build(key, mean):
-        known = (Constant(jnp.asarray(mean)),) if imputes and mean is not None else ()
-        return Filter(cell(sizes.variables, sizes.latent, *known, key=key), including)
+        filled = (Constant(jnp.asarray(mean)),) if imputes and mean is not None else ()
+        return Filter(cell(sizes.variables, sizes.latent, *filled, key=key), including)
 
-    return Kind(build, sizes.latent, sizes.latent, True)
+    return Kind(build, sizes.latent, sizes.latent, True, ode=False)
 
 
 def _vae(sizes: Sizes) -> Kind:
     def build(key, mean):
         return RNNVAE(sizes.variables, sizes.latent, sizes.recognition, sizes.width, sizes.samples, key=key)
 
-    return Kind(build, sizes.latent, sizes.latent, True)
+    return Kind(build, sizes.latent, sizes.latent, True, ode=False)
 
 
 def _ode_rnn(sizes: Sizes, including: bool) -> Kind:

@@ -11,40 +11,35 @@ import numpy as np
 from jaxtyping import Array
 
 from ..datasets import physionet
-from ..datasets.reference import variable_mean
 from ..datasets.split import Split
 from ..layers import Linear, mlp
-from ..models import WithLastValue, statistic_edges
-from ..models.statistics import BINS, NARROWEST
 from ..ode import Constant
 from ..series import Panel, Query, Scaler, Series, extrapolate, hold_out, reconstruct
 from ..tasks import (
+    BinaryClassification,
+    ClassificationHead,
     Ensemble,
     EnsembleTask,
     Headed,
-    LabelHead,
-    Labelled,
-    LabelSeries,
+    LabelledQuery,
     PoissonHead,
-    Reconstruct,
-    ResidualDecoder,
+    Reconstruction,
     ValueHead,
 )
-from ..tasks.label import ReadFrom
+from ..tasks.classification import ReadFrom
 from ..train import Recipe
-from .baseline import Baseline
+from .baselines import Baseline, last_value, mean_value, published_mse, variable_mean
 from .figures import attention_over_time, error_over_time
-from .grids import SERIES_GRID
-from .latent import Kind, Sizes, kinds, odes
+from .history_features import BINS, NARROWEST, ResidualDecoder, WithLastValue, statistic_edges
+from .latent import GRID, Kind, Sizes, kinds, odes
 from .row import Prepared, Row, checksum
-from .value_baselines import last_value, mean_value, published_mse
 
 HOURS = 48.0
 FARTHEST = 5.0  # standard deviations from the mean
 NOISE = 0.2  # standard deviations, on the values in training for a label
-HALF = 0.5  # of the 48 hours are known where the rest is asked for
-COMMITTEE = 5  # models
-AVERAGE = 0.999  # of the parameters, where values are asked for: by validation, with Latent-ODE
+HALF = 0.5  # of the 48 hours are the context where the rest is queried
+ENSEMBLE_SIZE = 5
+AVERAGE = 0.999  # of the parameters, where values are queried: by validation, with Latent-ODE
 SIZES = Sizes(variables=41, latent=20, recognition=40, width=50, encoder_layers=4, layers=4, memory=75.0)
 
 
@@ -57,8 +52,8 @@ def mortality_model(kind: Kind, read: ReadFrom = "start") -> Callable[..., Heade
     def build(key, mean=None, **more):
         one, two, three = jax.random.split(key, 3)
         summary = kind.summary if read == "start" else kind.state
-        head = LabelHead(_decoder(kind, two), summary, key=three)
-        if kind.summary > kind.state:  # Latent-ODE + Poisson
+        head = ClassificationHead(_decoder(kind, two), summary, key=three)
+        if kind.events:
             head = PoissonHead(head.decoder, head.classifier, SIZES.latent, SIZES.variables)
         return Headed(kind.build(one, mean, **more), head)
 
@@ -71,15 +66,15 @@ def value_model(kind: Kind) -> Callable[..., Headed]:
     def build(key, mean=None):
         one, two = jax.random.split(key)
         head = ValueHead(_decoder(kind, two))
-        if kind.summary > kind.state:
+        if kind.events:
             head = PoissonHead(head.decoder, None, SIZES.latent, SIZES.variables)
         return Headed(kind.build(one, mean), head)
 
     return build
 
 
-def leaning_model(kind: Kind) -> Callable[..., Headed]:
-    """Builds a model whose decoder leans on the last known values."""
+def residual_model(kind: Kind) -> Callable[..., Headed]:
+    """Builds a model whose decoder gives a residual to the last context values."""
 
     def build(key, mean):
         one, two = jax.random.split(key)
@@ -101,8 +96,8 @@ def _decoder(kind: Kind, key: Array) -> Callable:
 def scaled(panel: Panel, train: np.ndarray, kind: str = "min_over_max") -> Series:
     """Values scaled by training statistics, times in units of 48 hours.
 
-    The published scaling is the minimum over the maximum, which single large values press together. "standard" values
-    end at five standard deviations.
+    The published scaling is the minimum over the maximum, which single large values compress. "standard" values are
+    clipped at five standard deviations.
     """
     series = Scaler.fit(panel.series[train], kind).scale(panel.series)
     if kind == "standard":
@@ -112,11 +107,11 @@ def scaled(panel: Panel, train: np.ndarray, kind: str = "min_over_max") -> Serie
 
 def mean_of(series: Series, train: np.ndarray) -> np.ndarray:
     """The training mean of each variable, 0 where it was never observed."""
-    return variable_mean(series[train]).astype(np.float32)
+    return variable_mean(series.values[train], series.observed[train]).astype(np.float32)
 
 
-def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> Labelled:
-    return Labelled(reconstruct(scaled(panel, train, "standard")), jnp.asarray(died, jnp.float32))
+def mortality_data(panel: Panel, died: np.ndarray, train: np.ndarray) -> LabelledQuery:
+    return LabelledQuery(reconstruct(scaled(panel, train, "standard")), jnp.asarray(died, jnp.float32))
 
 
 @cache
@@ -151,8 +146,8 @@ def _records(data_dir) -> tuple[Series, Split]:
     return scaled(loaded.panel, split.train), split
 
 
-QUESTIONS: dict[str, Callable[[Series], Query]] = {
-    "interpolation": reconstruct,  # the published one: everything is known
+QUERIES: dict[str, Callable[[Series], Query]] = {
+    "interpolation": reconstruct,  # the published one: the context is all of a record
     "extrapolation": partial(extrapolate, after=HALF),
     "held-out points": hold_out,
 }
@@ -161,7 +156,7 @@ QUESTIONS: dict[str, Callable[[Series], Query]] = {
 @cache
 def _values_once(queried: str, data_dir) -> Prepared:
     series, split = _records(data_dir)
-    data = QUESTIONS[queried](series)
+    data = QUERIES[queried](series)
     return Prepared(data, split, checksum(data), {"mean": mean_of(series, split.train)})
 
 
@@ -208,7 +203,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         table="physionet-classification",
         name=name,
         data=_mortality,
-        task=LabelSeries(read=read, noise=NOISE, hide=restraint.hide),
+        task=BinaryClassification(read=read, noise=NOISE, hide=restraint.hide),
         build=mortality_model(kind, read),
         recipe=partial(recipe, weight_decay=restraint.weight_decay, average=restraint.average),
         epochs=30,
@@ -225,41 +220,41 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         },
         base=kind.base,
         differs=kind.differs,
-        grid=SERIES_GRID,
+        grid=GRID,
         figures={"attention": partial(attention_over_time, until=1.0, unit=HOURS)},
     )
     return row if read == "start" else row.variant("final-state readout")
 
 
 def statistics_row(name: str, kind: Kind) -> Row:
-    """A row of the mortality table whose encoder is told statistics of every variable."""
+    """A row of the mortality table whose encoder is given statistics of every variable."""
     row = mortality_row(name, kind, restraint=STRONG)
     config = {**row.config, "bins": BINS, "narrowest_bin": NARROWEST}
     given = {"data": _mortality_with_edges, "config": config, "epochs": 12}  # epochs too by cross-validation
     return row.variant("with statistics", **given)
 
 
-def committee_row(name: str, kind: Kind) -> Row:
-    """The same, where every seed is a ensemble."""
+def ensemble_row(name: str, kind: Kind) -> Row:
+    """The same, where every seed is an ensemble."""
     row = statistics_row(name, kind)
     return row.variant(
-        f"ensemble of {COMMITTEE}",
+        f"ensemble of {ENSEMBLE_SIZE}",
         task=EnsembleTask(row.task),
-        build=Ensemble.of(COMMITTEE, row.build),
-        config={**row.config, "ensemble": COMMITTEE},
+        build=Ensemble.of(ENSEMBLE_SIZE, row.build),
+        config={**row.config, "ensemble": ENSEMBLE_SIZE},
         figures={},
     )
 
 
 def value_row(name: str, kind: Kind, queried: str, residual: bool = False) -> Row:
-    """A row of the regression table; `leaning` on the last known values."""
+    """A row of the regression table; with `residual`, to the last context values."""
     decoder = {"decoder": "residual to last value"} if residual else {}
     row = Row(
         table="physionet-regression",
         name=name,
         data=partial(_values, queried),
-        task=Reconstruct(),
-        build=(leaning_model if residual else value_model)(kind),
+        task=Reconstruction(),
+        build=(residual_model if residual else value_model)(kind),
         recipe=partial(recipe, average=AVERAGE),
         epochs=30,
         learning_rate=1e-2,
@@ -273,7 +268,7 @@ def value_row(name: str, kind: Kind, queried: str, residual: bool = False) -> Ro
         },
         base=kind.base,
         differs=kind.differs,
-        grid=SERIES_GRID,
+        grid=GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
             "attention": partial(attention_over_time, until=1.0, unit=HOURS),
@@ -294,16 +289,16 @@ MORTALITY = (
     *(mortality_row(name, kind) for name, kind in kinds(SIZES).items()),
     *(mortality_row(name, kind, "end") for name, kind in odes(SIZES).items()),
     *(statistics_row(name, kind) for name, kind in odes(SIZES, statistics=True).items()),
-    *(committee_row(name, kind) for name, kind in odes(SIZES, statistics=True).items()),
+    *(ensemble_row(name, kind) for name, kind in odes(SIZES, statistics=True).items()),
 )
 VALUES: tuple[Row | Baseline, ...] = (
-    *(_baseline("mean", queried, mean_value) for queried in QUESTIONS),
+    *(_baseline("mean", queried, mean_value) for queried in QUERIES),
     *(
         _baseline("last value carried forward", queried, last_value)
-        for queried in QUESTIONS
+        for queried in QUERIES
         if queried != "interpolation"
     ),
-    *(value_row(name, kind, queried) for queried in QUESTIONS for name, kind in kinds(SIZES).items()),
+    *(value_row(name, kind, queried) for queried in QUERIES for name, kind in kinds(SIZES).items()),
     *(value_row(name, kind, "extrapolation", residual=True) for name, kind in odes(SIZES).items()),
 )
 TABLES = {"physionet-classification": MORTALITY, "physionet-regression": VALUES}

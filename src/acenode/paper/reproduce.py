@@ -15,7 +15,7 @@ import numpy as np
 
 from ..train import Bar, Fit, Member, Progress, Recipe, device_kind, evaluate, fit, parameter_count
 from . import results
-from .baseline import Baseline
+from .baselines import Baseline
 from .figures import has_g
 from .row import Refused, Row
 

@@ -1,7 +1,7 @@
 """Every table of the paper and its rows, and two of our own: a process whose optimum is known, and the settings."""
 
 from . import activity, climate, double_ou, images, physionet, settings
-from .baseline import Baseline
+from .baselines import Baseline
 from .published import published
 from .row import Row
 

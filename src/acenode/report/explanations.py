@@ -7,11 +7,11 @@ from either. Ours follow the paper's text, and are chosen on validation data.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..models.statistics import BINS
 from ..paper import activity, climate, double_ou, latent, physionet, settings
 from ..paper.bayes import TEMPERATURE
+from ..paper.history_features import BINS
 from ..paper.images import AS_MANY, CROP, SETTINGS, TOLERANCE, WIDTH
-from ..paper.physionet import COMMITTEE, STRONG
+from ..paper.physionet import ENSEMBLE_SIZE, STRONG
 from .compared import Compared
 
 RELEASED = "https://github.com/sheoyon-jhin/ACE-NODE"  # the authors' code and the seeds they list beside it
@@ -172,7 +172,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
             "of equally many training records, and sees the last value of a variable where it has none. A part of "
             f"{STRONG.hide:.0%} of the variables is hidden from it in training, and parameters are averaged.",
         ),
-        About("ensemble", f"In a ensemble {COMMITTEE} models answer with their mean probability."),
+        About("ensemble", f"In a ensemble {ENSEMBLE_SIZE} models answer with their mean probability."),
     ),
     "physionet-regression": (
         "What the tables call interpolation is the reconstruction of values that the model was shown.",
@@ -206,7 +206,7 @@ EXPLANATIONS: dict[str, tuple[str | About, ...]] = {
         _STEADY,
         "Networks 500 wide with the released code's first weights learn nothing but the commonest class for epochs; "
         "in ours the vector fields start with smaller ones.",
-        f"Rows with an ODE learn at a rate of {activity.CALM:g}, the others at {activity.QUICK:g}: by validation, with "
+        f"Rows with an ODE learn at a rate of {activity.ODE_LEARNING_RATE:g}, the others at {activity.LEARNING_RATE:g}: by validation, with "
         "the higher one the ODEs grow stiff and stay at the commonest class.",
     ),
     "double-ou": (

@@ -1,16 +1,19 @@
 """What is asked of a model: losses and metrics."""
 
+from .classification import (
+    BinaryClassification as BinaryClassification,
+    ClassificationHead as ClassificationHead,
+    ImageClassification as ImageClassification,
+    LabelledImages as LabelledImages,
+    LabelledPoints as LabelledPoints,
+    LabelledQuery as LabelledQuery,
+    LabelledSeries as LabelledSeries,
+    PointClassification as PointClassification,
+    SeriesClassification as SeriesClassification,
+)
 from .ensemble import Ensemble as Ensemble, EnsembleTask as EnsembleTask
 from .forecast import Forecast as Forecast
-from .heads import (
-    GaussianHead as GaussianHead,
-    Headed as Headed,
-    ResidualDecoder as ResidualDecoder,
-    RowHead as RowHead,
-)
-from .label import LabelHead as LabelHead, Labelled as Labelled, LabelSeries as LabelSeries
-from .label_classes import Classified as Classified, LabelClasses as LabelClasses
-from .label_images import LabelImages as LabelImages, Pictures as Pictures
-from .label_points import LabelPoints as LabelPoints, PointLabels as PointLabels
-from .reconstruct import PoissonHead as PoissonHead, Reconstruct as Reconstruct, ValueHead as ValueHead
+from .heads import GaussianHead as GaussianHead, Headed as Headed, RowHead as RowHead
+from .reconstruction import PoissonHead as PoissonHead, Reconstruction as Reconstruction, ValueHead as ValueHead
+from .regression import Regression as Regression, SeriesTarget as SeriesTarget
 from .task import Report as Report, Task as Task

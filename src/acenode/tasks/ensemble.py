@@ -9,9 +9,7 @@ import jax
 from jax import lax
 from jaxtyping import Array, PRNGKeyArray
 
-from .label import LabelSeries
-from .label_classes import LabelClasses
-from .label_points import LabelPoints
+from .classification import BinaryClassification, PointClassification, SeriesClassification
 from .task import Report, Task
 
 
@@ -22,7 +20,7 @@ class Ensemble(eqx.Module):
 
     @classmethod
     def of(cls, size: int, build: Callable[..., Any]) -> Callable[..., "Ensemble"]:
-        """From what builds one model, what builds a ensemble of `size`."""
+        """From what builds one model, what builds an ensemble of `size`."""
         if size < 1:
             raise ValueError(f"Ensemble.of(size={size}): at least 1.")
 
@@ -36,13 +34,13 @@ class Ensemble(eqx.Module):
 
     def __getitem__(self, member: int) -> Any:
         if not -len(self) <= member < len(self):
-            raise IndexError(f"a ensemble of {len(self)} has no member {member}.")
+            raise IndexError(f"an ensemble of {len(self)} has no member {member}.")
         return jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, self.models)
 
 
 @dataclass(frozen=True)
 class EnsembleTask:
-    """A `Ensemble` whose members each learn `task` as if alone, and answer with the mean of their probabilities.
+    """An `Ensemble` whose members each learn `task` as if alone, and answer with the mean of their probabilities.
 
     The best epoch is that of the ensemble, and an update that is not finite in one member is skipped in all. A norm
     to clip gradients at (`Recipe.clip`) is that of all of them together.
@@ -51,10 +49,10 @@ class EnsembleTask:
     task: Task
 
     def __post_init__(self):
-        if not isinstance(self.task, LabelSeries | LabelClasses | LabelPoints):
+        if not isinstance(self.task, BinaryClassification | SeriesClassification | PointClassification):
             raise TypeError(
                 f"EnsembleTask(task={type(self.task).__name__}): its outputs are no probabilities, and their mean "
-                "has no meaning. There are LabelSeries, LabelClasses and LabelPoints."
+                "has no meaning. There are BinaryClassification, SeriesClassification and PointClassification."
             )
 
     @property

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..layers import Linear, mlp
+from ..layers import mlp
 
 
 class Headed(eqx.Module):
@@ -44,27 +44,3 @@ class RowHead(eqx.Module):
     def __call__(self, state: Float[Array, "variables channels"]) -> tuple[Array, Array]:
         both = jax.vmap(self.net)(state)
         return both[:, 0], both[:, 1]
-
-
-class ResidualDecoder(eqx.Module):
-    """From a state of `models.WithLastValue` to values that lean on the last known ones, the less the older they are.
-
-    `value = guess + trust * (last - guess)` with `trust = sigmoid(logit - rate * age)`; guess and logit are linear in
-    the model's state, and every variable has a rate of its own. Begins with most of its trust in the last value.
-    """
-
-    net: Linear
-    fading: Float[Array, " variables"]  # softplus of it is the rate
-
-    def __init__(self, size: int, variables: int, *, key: PRNGKeyArray):
-        net = Linear(size, 2 * variables, key=key)
-        assert net.bias is not None
-        self.net = eqx.tree_at(lambda n: n.bias, net, net.bias.at[variables:].set(2.0))
-        self.fading = jnp.zeros(variables)
-
-    def __call__(self, state: Float[Array, " state"]) -> Float[Array, " variables"]:
-        variables = self.fading.shape[0]
-        own, last, age = jnp.split(state, [state.shape[0] - 2 * variables, state.shape[0] - variables])
-        guess, logit = jnp.split(self.net(own), 2)
-        trust = jax.nn.sigmoid(logit - jax.nn.softplus(self.fading) * age)
-        return guess + trust * (last - guess)

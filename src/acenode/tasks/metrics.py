@@ -1,8 +1,8 @@
-"""Metrics that need all samples at once, as array programs."""
+"""Metrics that need all samples at once: of classes and of errors over time, and the recovery of known influence."""
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 
 def error_by_time(
@@ -29,7 +29,7 @@ def error_by_time(
 def roc_auc(score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, ""]:
     """Area under the receiver operating characteristic: the chance that a positive scores above a negative.
 
-    Ties count half. Samples of weight 0 do not count. 0.5 where one of the classes is absent.
+    Ties count half. Samples of weight 0 do not count. NaN where one of the classes is absent.
     """
     order = jnp.argsort(score)
     s, positive = score[order], (label * weight)[order]
@@ -41,7 +41,7 @@ def roc_auc(score: Float[Array, " n"], label: Float[Array, " n"], weight: Float[
     padded = jnp.concatenate([jnp.zeros(1, below.dtype), below])
     wins = 0.5 * (padded[left] + padded[right])
     pairs = positive.sum() * negative.sum()
-    return jnp.where(pairs > 0, jnp.sum(positive * wins) / jnp.maximum(pairs, 1), 0.5)
+    return jnp.where(pairs > 0, jnp.sum(positive * wins) / jnp.maximum(pairs, 1), jnp.nan)
 
 
 def average_precision(
@@ -63,3 +63,47 @@ def calibration_error(
     member = (place[:, None] == jnp.arange(bins)) * weight[:, None]
     gap = jnp.abs(member.T @ probability - member.T @ label)
     return gap.sum() / jnp.maximum(weight.sum(), 1)
+
+
+# --- recovery of known influence ------------------------------------------------------------------------------
+
+Influence = Num[Array | np.ndarray, "_ _ _ _"]  # (samples, moments, n, n)
+
+
+def edge_auc(weights: Influence, truth: Influence) -> float:
+    """How well |weights| tell the edges of the true graph from the pairs without one, over all samples and moments.
+
+    Area under the ROC curve; entry (i, j) is the influence of j on i. The diagonal is left out. NaN where the truth has
+    an edge everywhere, or nowhere.
+    """
+    from sklearn.metrics import roc_auc_score  # slow to import
+
+    found, known = _off_diagonal(weights, truth)
+    edges = known.ravel() != 0
+    return float("nan") if edges.all() or not edges.any() else float(roc_auc_score(edges, np.abs(found.ravel())))
+
+
+def influence_correlation(weights: Influence, truth: Influence) -> float:
+    """The Pearson correlation of weights and true influence over the pairs and moments of a sample, mean over samples.
+
+    The diagonal is left out, and so are samples whose weights or truth are the same everywhere; NaN where all are.
+    """
+    found, known = _off_diagonal(weights, truth)
+    found, known = (x - x.mean(axis=1, keepdims=True) for x in (found, known))
+    size = np.linalg.norm(found, axis=1) * np.linalg.norm(known, axis=1)
+    defined = size > 1e-12
+    if not defined.any():
+        return float("nan")
+    return float(np.mean(np.sum(found * known, axis=1)[defined] / size[defined]))
+
+
+def _off_diagonal(weights: Influence, truth: Influence) -> tuple[np.ndarray, np.ndarray]:
+    """Both as (samples, moments and pairs)."""
+    if weights.shape != truth.shape:
+        raise ValueError(
+            f"the weights have shape {weights.shape} and the true influence {truth.shape}; expected (samples, moments, "
+            "n, n) for both, at the same moments."
+        )
+    pairs = ~np.eye(truth.shape[-1], dtype=bool)
+    found, known = (np.asarray(x, np.float64)[..., pairs].reshape(len(x), -1) for x in (weights, truth))
+    return found, known

@@ -40,7 +40,7 @@ def evaluate(
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
     One member after the other, in inference mode: what one scores does not hang on the others. Metrics of series are
-    NaN where a solve failed that the answer hangs on; `LabelImages` counts such images. With `ensemble=False`, `models`
+    NaN where a solve failed that the answer hangs on; `ImageClassification` counts such images. With `ensemble=False`, `models`
     is one model, as `Fit.model` gives it, and a metric is one number.
     """
     if not ensemble:

@@ -9,8 +9,8 @@ from jaxtyping import Array
 
 from acenode.models import ImageClassifier
 from acenode.ode import NeuralODE, Solver
-from acenode.tasks import LabelImages, Pictures, Report, Task
-from acenode.tasks.label_images import random_crops
+from acenode.tasks import ImageClassification, LabelledImages, Report, Task
+from acenode.tasks.classification import random_crops
 
 # --- crops ----------------------------------------------------------------------------------------------------
 
@@ -87,16 +87,16 @@ def model():
     )
 
 
-def pictures(count: int = 5, white: tuple[int, ...] = ()) -> Pictures:
+def pictures(count: int = 5, white: tuple[int, ...] = ()) -> LabelledImages:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 255, (count, SIDE, SIDE, 2), np.uint8)
     pixels[list(white)] = 255
-    return Pictures(jnp.asarray(pixels), jnp.asarray(random.integers(0, CLASSES, count), jnp.int32))
+    return LabelledImages(jnp.asarray(pixels), jnp.asarray(random.integers(0, CLASSES, count), jnp.int32))
 
 
-UNCUT = LabelImages(padding=0)  # so that a white image stays white
+UNCUT = ImageClassification(padding=0)  # so that a white image stays white
 judge = eqx.filter_jit(lambda model, images: model(images))
-outputs = eqx.filter_jit(lambda model, batch, key: LabelImages().outputs(model, batch, key))
+outputs = eqx.filter_jit(lambda model, batch, key: ImageClassification().outputs(model, batch, key))
 
 
 @eqx.filter_jit
@@ -111,11 +111,13 @@ def cross_entropy(logits, label) -> np.ndarray:
 
 
 def test_pixels_are_seen_as_parts_of_one():
-    batch = Pictures(np.array([[[[0], [51]], [[102], [255]]]], np.uint8), np.array([3], np.int32))
+    batch = LabelledImages(np.array([[[[0], [51]], [[102], [255]]]], np.uint8), np.array([3], np.int32))
     np.testing.assert_allclose(batch.images[0, ..., 0], [[0.0, 0.2], [0.4, 1.0]])
 
 
-@pytest.mark.parametrize("task", [LabelImages(), LabelImages(crop=4, padding=1)], ids=["as large", "smaller"])
+@pytest.mark.parametrize(
+    "task", [ImageClassification(), ImageClassification(crop=4, padding=1)], ids=["as large", "smaller"]
+)
 def test_the_loss_is_the_cross_entropy_of_the_crops(task, model, key):
     batch = pictures()
     (value, report), _ = loss_and_gradient(task, model, batch, key)
@@ -162,8 +164,8 @@ def test_a_failed_solve_counts_as_wrong(model, key):
     logits, failed, evaluations = outputs(model, batch, key)
     np.testing.assert_array_equal(failed, [False, True, False, True, False])
     # Labels such that every answer would be right, were it not for the failures.
-    lucky = Pictures(batch.pixels, jnp.argmax(logits, axis=1).astype(jnp.int32))
-    metrics = LabelImages().metrics((logits, failed, evaluations), lucky, jnp.ones(5))
+    lucky = LabelledImages(batch.pixels, jnp.argmax(logits, axis=1).astype(jnp.int32))
+    metrics = ImageClassification().metrics((logits, failed, evaluations), lucky, jnp.ones(5))
     assert float(metrics["accuracy"]) == pytest.approx(3 / 5)
 
 
@@ -173,7 +175,9 @@ def test_metrics_against_numpy_without_the_rows_of_no_weight():
     logits[np.arange(3), np.asarray(batch.label)[:3]] += 9.0  # three are right
     failed, evaluations, kept = np.arange(8) == 2, np.arange(8) * 6, np.arange(6)
     weight = jnp.asarray(np.arange(8) < 6, float)
-    metrics = LabelImages().metrics((jnp.asarray(logits), jnp.asarray(failed), jnp.asarray(evaluations)), batch, weight)
+    metrics = ImageClassification().metrics(
+        (jnp.asarray(logits), jnp.asarray(failed), jnp.asarray(evaluations)), batch, weight
+    )
     right = (logits.argmax(axis=1) == np.asarray(batch.label)) & ~failed
     assert float(metrics["accuracy"]) == pytest.approx(right[kept].mean()) and right[kept].sum() >= 2
     expected = cross_entropy(logits, batch.label)[kept].mean()
@@ -181,12 +185,14 @@ def test_metrics_against_numpy_without_the_rows_of_no_weight():
     assert float(metrics["nfe"]) == evaluations[kept].mean()
     # Whatever the other rows hold.
     logits[6:], failed[6:], evaluations[6:] = 100.0, True, 999
-    again = LabelImages().metrics((jnp.asarray(logits), jnp.asarray(failed), jnp.asarray(evaluations)), batch, weight)
+    again = ImageClassification().metrics(
+        (jnp.asarray(logits), jnp.asarray(failed), jnp.asarray(evaluations)), batch, weight
+    )
     assert {name: float(value) for name, value in again.items()} == {n: float(v) for n, v in metrics.items()}
 
 
 def test_it_is_a_task_that_chooses_by_accuracy(model, key):
-    task = LabelImages()
+    task = ImageClassification()
     assert isinstance(task, Task) and (task.monitor, task.better) == ("accuracy", "higher")
     first, times = task.first_states(model, pictures(), key)
     np.testing.assert_array_equal(first, pictures().images)

@@ -12,8 +12,8 @@ from acenode.models import Trace
 from acenode.ode import Stats, Status
 from acenode.ode.solver import status_where
 from acenode.series import Query, series, stack
-from acenode.tasks import Reconstruct, ValueHead
-from acenode.tasks.elbo import negative_elbo
+from acenode.tasks import Reconstruction, ValueHead
+from acenode.tasks.reconstruction import negative_elbo
 
 
 def test_metrics_equal_plain_loops():
@@ -24,7 +24,7 @@ def test_metrics_equal_plain_loops():
     known = stack([series([0.0], [[1.0, 2.0]])] * 3)
     query = Query(known, np.zeros((3, 4), np.float32), values, scored, scored)
     samples = random.normal(size=(5, *shape))
-    got = Reconstruct().metrics(
+    got = Reconstruction().metrics(
         (jnp.asarray(samples.mean(0)), jnp.asarray(samples.var(0))), query, jnp.asarray([1.0, 1.0, 0.0])
     )
     by_record = []
