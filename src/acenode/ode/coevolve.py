@@ -186,13 +186,16 @@ class CoEvolvingODE(eqx.Module):
         `h0` are first states of training samples, `times` any times that span what will be asked.
         """
         ode = self
-        learn = getattr(self.initial, "remember", None)
+        learn = getattr(self.initial, "fit_reference_statistics", None)
         if learn is not None:
             ode = eqx.tree_at(lambda o: o.initial, ode, learn(h0))
         if self.evolution not in ("fixed", "shared"):
             return ode
         if times is None:
-            raise ValueError(f"remember: an attention that is {self.evolution} is remembered over times; give them.")
+            raise ValueError(
+                f"fit_reference_statistics: an attention that is {self.evolution} is measured over times; give "
+                "them."
+            )
         knots = jnp.linspace(jnp.min(times), jnp.max(times), _KNOTS)
         path = eqx.nn.inference_mode(ode, False)(h0, knots)
         assert path.a is not None

@@ -124,4 +124,6 @@ def _measuring(model: PyTree) -> list[CoEvolvingODE]:
     """The ODEs whose attention is measured on training data."""
     nodes = jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))
     odes = [n for n in nodes if isinstance(n, CoEvolvingODE)]
-    return [ode for ode in odes if hasattr(ode.initial, "remember") or ode.evolution in ("fixed", "shared")]
+    return [
+        ode for ode in odes if hasattr(ode.initial, "fit_reference_statistics") or ode.evolution in ("fixed", "shared")
+    ]
