@@ -5,12 +5,12 @@ import re
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from acenode.estimators.table import read
 from frames import VALUES, labelled
 
 from acenode.cli import own_report
 from acenode.cli.own_report import write_report
 from acenode.estimators import load
-from acenode.estimators.table import read
 from acenode.report import plots
 
 PICTURES = {"forecaster": {"series", "error", "attention"}, "imputer": {"series", "attention"}, "classifier": set()}

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -25,6 +25,9 @@ from .training import Settings, Summary, check_observed, choose_settings, read_t
 _FAR = 1.25  # times the longest training series: beyond, predictions are guesses
 _TOO_FAR = 50  # times it
 _STRANGE = 20  # standard deviations from the mean of training
+
+
+Kind = TypeVar("Kind", bound="Estimator")
 
 
 class Estimator(BaseEstimator):
@@ -50,8 +53,13 @@ class Estimator(BaseEstimator):
     history_: dict[str, np.ndarray]
 
     def fit(
-        self, frame: Any, y: Any = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
-    ) -> Self:
+        self: Kind,
+        frame: Any,
+        y: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        progress: Progress | bool = False,
+    ) -> Kind:
         """Train on a frame with one row for each id and time; blanks are missing values.
 
         Columns that never vary are left out, with a warning.
