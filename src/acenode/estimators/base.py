@@ -146,7 +146,6 @@ class Estimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
-        tags.target_tags.required = False  # the frame has it
         tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
         return tags
 

@@ -63,6 +63,11 @@ class Classifier(ClassifierMixin, Estimator):
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.target_tags.required = False  # the frame has the labels
+        return tags
+
     def _classes(self, table: Table) -> tuple[list[Any], np.ndarray]:
         assert table.labels is not None
         classes = sorted(set(table.labels.tolist()), key=lambda c: (str(type(c)), c))
@@ -79,6 +84,7 @@ class Classifier(ClassifierMixin, Estimator):
         return classes, np.asarray([classes.index(item) for item in table.labels], np.int32)
 
     def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Classified, Split]:
+        assert codes is not None
         return LabelClasses(), Classified(series, codes), split
 
     def _build(self, key) -> Headed:
@@ -102,7 +108,7 @@ class Classifier(ClassifierMixin, Estimator):
             {self.columns_.id: ids.tolist(), str(self.columns_.label): chosen}, backend=backend
         ).to_native()
 
-    def score(self, frame: Any, y: None = None) -> float:
+    def score(self, frame: Any, y: None = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The part of series whose label is right."""
         return self.evaluate(frame)["accuracy"]
 

@@ -123,7 +123,7 @@ class Forecaster(Estimator):
             code = queries.codes[k]
             raise ValueError(
                 f"{_AT}: {table.clock.show(queries.times[k])} lies before the first row of {table.named(code)}, "
-                f"{table.clock.show(table.first[code])}; ask for later times."
+                f"{table.clock.show(float(table.first[code]))}; ask for later times."
             )
         since = queries.times - table.first[queries.codes]
         self._check_reach(since, lambda k: table.clock.show(queries.times[k]), _AT)

@@ -160,11 +160,12 @@ def named_once(values: Any, what: str) -> tuple[Any, ...]:
 def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
     """Read and check a frame of one row for each id and time. Every fault is a sentence with its place and the fix."""
     table = frame_of(frame, what)
-    names = [columns.id, columns.time, *columns.values, *([columns.label] if columns.label else [])]
+    names = [columns.id, columns.time, *columns.values, *([] if columns.label is None else [columns.label])]
     given = {name: column_of(table, name, what) for name in names}
     codes, ids = read_ids(given[columns.id], what)
     times, clock = read_times(given[columns.time], what)
-    labels = columns.label and read_labels(given[columns.label], codes, ids, columns.id, what)
+    label = columns.label
+    labels = None if label is None else read_labels(given[label], codes, ids, columns.id, what)
     # Most tables are sorted by id already; a copy of each of their columns may not fit into memory.
     in_order = bool((codes[1:] >= codes[:-1]).all())
     order = np.arange(len(codes), dtype=np.int32) if in_order else np.argsort(codes, kind="stable")
