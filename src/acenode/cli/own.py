@@ -219,10 +219,10 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
     return False
 
 
-def _read(path: Path, **told: Any) -> Any:
+def _read(path: Path, **given: Any) -> Any:
     from .read import read_table
 
-    return checked(lambda: read_table(path, **told))
+    return checked(lambda: read_table(path, **given))
 
 
 def _load(folder: Path) -> Any:

@@ -102,28 +102,19 @@ def _read_parquet(path: Path) -> pl.DataFrame:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse what is no file, and one whose name and first bytes disagree on whether it is compressed."""
     if not path.is_file():
         raise UnreadableFile(f"{path}: there is no such file.")
-    name = path.name.lower()
-    if not name.endswith((".csv", ".csv.gz", ".parquet")):
+    if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet")):
         raise UnreadableFile(f"{path}: expected a file that ends with .csv, .csv.gz or .parquet.")
-    with path.open("rb") as file:
-        start = file.read(2)
-    if not start:
+    if path.stat().st_size == 0:
         raise UnreadableFile(f"{path}: the file is empty; expected a line of column names and rows below it.")
-    compressed = start == b"\x1f\x8b"
-    if name.endswith(".gz") and not compressed:
-        raise UnreadableFile(
-            f"{path}: the name says that the file is compressed, and it is not; rename it to end with .csv."
-        )
-    if name.endswith(".csv") and compressed:
-        raise UnreadableFile(f"{path}: the file is compressed; rename it to end with .csv.gz.")
 
 
 def _opened(path: Path) -> Any:
-    opens = gzip.open if path.name.lower().endswith(".gz") else open
-    return opens(path, "rt", encoding="utf-8-sig", newline="")
+    """The text of a file, compressed or not: as for polars its first bytes say which, and not its name."""
+    with path.open("rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+    return (gzip.open if compressed else open)(path, "rt", encoding="utf-8-sig", newline="")
 
 
 def _header(path: Path) -> tuple[list[str], str]:

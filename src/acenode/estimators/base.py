@@ -68,7 +68,7 @@ class Estimator(BaseEstimator):
 
         - `frame`: a pandas or polars data frame or a pyarrow table; what is learned is in it, and so `y` stays `None`.
         - `checkpoint`: a file that is written after every epoch; the same call resumes from it.
-        - `progress`: whether to show a bar, or what is told of every epoch.
+        - `progress`: whether to show a bar, or a `Progress` of your own.
         """
         if y is not None:
             raise ValueError(

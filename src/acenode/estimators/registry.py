@@ -42,7 +42,7 @@ EXTRA = 5
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model must know of the data."""
+    """The sizes of the data and of the model."""
 
     variables: int
     hidden: int

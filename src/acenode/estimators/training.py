@@ -150,5 +150,5 @@ def choose_settings(table: Table, model: str | Entry, given: dict[str, Any], ahe
 
 
 def sizes(settings: Settings, variables: int) -> Sizes:
-    """What the model of a fit must know of the data."""
+    """The sizes of the data and of the model."""
     return Sizes(variables, settings.hidden, settings.step, settings.count, settings.span)

@@ -31,8 +31,8 @@ def from_wide(
 ) -> Panel:
     """A panel from a frame with one row for each id and time, and one column for each variable; blanks are missing.
 
-    The rows of an id may lie anywhere in the frame, but in order of time. A row of blanks only is kept: its time is
-    known, and nothing was observed.
+    The rows of an id may lie anywhere in the frame, but in order of time. A row of blanks only is kept, as
+    a time at which nothing was observed.
 
     **Arguments:**
 
@@ -156,7 +156,7 @@ def to_wide(panel: Panel, *, id: str = "id", time: str = "time", backend: str | 
 
 
 def default_backend() -> str:
-    """The library of a frame where no other is asked for."""
+    """The library of a frame where none is given."""
     return "pandas" if find_spec("pandas") is not None else "polars"
 
 
