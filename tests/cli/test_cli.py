@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -14,21 +13,11 @@ runner = CliRunner()
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys, acenode, acenode.cli.main; print([m for m in ('jax', 'numpy', 'matplotlib') if m in sys.modules])"
+        "import sys, acenode.cli.main; heavy = ('jax', 'numpy', 'polars', 'sklearn', 'matplotlib')\n"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_help_is_quick():
-    # The best of three: the machine may be busy.
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-m", "acenode", "--help"], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - began)
-    assert "demo" in done.stdout
-    assert min(times) < 1.0
 
 
 def test_version():

@@ -3,7 +3,9 @@
 import csv
 import json
 import math
+import os
 import random
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -83,11 +85,11 @@ def test_a_run_has_its_page(model):
     names = {path.name for path in (model / "report").iterdir()}
     assert names == {"index.html", "series.png", "error.png", "learning.png"}  # this model has no attention
     text = (model / "report" / "index.html").read_text()
-    assert "Trained on 10 series of pulse, pressure; 2 more were set aside for validation." in text
+    assert "Trained on 10 series of pulse, pressure; 2 more were set aside for validation" in text
 
 
 def test_times_for_each_id_from_a_file(place, data, model):
-    queried = write(place / "asked.csv", [["p0", 8.0], ["p3", 8.5], ["p3", 9.0]], ("patient", "hour"))
+    queried = write(place / "queries.csv", [["p0", 8.0], ["p3", 8.5], ["p3", 9.0]], ("patient", "hour"))
     result = run("predict", model, data, "--at-file", queried, "--out", place / "some.parquet")
     assert result.exit_code == 0, result.output
     import pyarrow.parquet
@@ -122,6 +124,7 @@ def test_an_exported_program_predicts_without_the_library(place, data, model):
     result = run("export", model, "--out", place / "model.stablehlo", "--rows", 8, "--queries", 1)
     assert result.exit_code == 0, result.output
     about = json.loads((place / "model.stablehlo.json").read_text())
+    assert about["inputs"] == ["times", "values", "length", "queries"]
     run("predict", model, data, "--at", 8.2, "--out", place / "again.csv")
     with (place / "again.csv").open() as file:
         expected = [float(row["mean"]) for row in csv.DictReader(file) if row["patient"] == "p0"]
@@ -136,8 +139,8 @@ number = lambda x: float(x) if x else np.nan
 values = np.array([[number(r["pulse"]), number(r["pressure"])] for r in own], np.float32)
 program = jax.export.deserialize(bytearray(open({str(place / "model.stablehlo")!r}, "rb").read()))
 times = ((hours - hours[0]) / {about["unit"]!r}).astype(np.float32)
-asked = np.array([[(8.2 - hours[0]) / {about["unit"]!r}]], np.float32)
-mean, sd = program.call(times[None], values[None], np.array([8], np.int32), asked)
+queries = np.array([[(8.2 - hours[0]) / {about["unit"]!r}]], np.float32)
+mean, sd = program.call(times[None], values[None], np.array([8], np.int32), queries)
 print(*np.asarray(mean)[0, 0])
 """
     done = subprocess.run([sys.executable, "-c", "import jax.export\n" + script], capture_output=True, text=True)
@@ -171,11 +174,6 @@ def empty_series(table):
         row[2] = row[3] = ""
 
 
-def constant(table):
-    for row in table:
-        row[3] = 7
-
-
 def no_time(table):
     table[4][1] = ""
 
@@ -189,7 +187,6 @@ FAULTS = {
     "twice": (repeat, "same 'hour' in rows 3 and 4; merge"),
     "a word among numbers": (word, "column 'pulse' holds 'high' in row 6"),
     "a series without values": (empty_series, "patient 'p1' has no value in any row; drop"),
-    "a constant column": (constant, "column 'pressure' is 7 in every row; leave it out"),
     "a blank time": (no_time, "'hour' is blank in row 5"),
 }
 
@@ -200,6 +197,27 @@ def test_faults_of_a_training_table(fault, tmp_path):
     result = train(write(tmp_path / "bad.csv", edited(change)), tmp_path / "model", *FORECAST)
     assert result.exit_code == 1 and sentence in result.stderr, result.output
     assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_a_constant_column_is_left_out_and_said_once(tmp_path, data):
+    table = [[*row, 7] for row in rows()]
+    wide = write(tmp_path / "wide.csv", table, (*COLUMNS, "site"))
+    result = train(wide, tmp_path / "m", "--drop", "died", "--model", "gru-d", "--report")
+    assert result.exit_code == 0, result.output
+    said = "acenode: the training table: column 'site' is 7 in every row; it is left out."
+    assert [line for line in result.stderr.splitlines() if "site" in line] == [said]
+    head = json.loads(run("inspect", tmp_path / "m", "--json").stdout)
+    assert head["columns"]["values"] == ["pulse", "pressure"] and head["left_out"] == ["site"]
+    for name, given in (("with.csv", wide), ("without.csv", data)):
+        assert run("predict", tmp_path / "m", given, "--at", 9, "--out", tmp_path / name).exit_code == 0
+    assert (tmp_path / "with.csv").read_text() == (tmp_path / "without.csv").read_text()
+
+
+def test_a_table_of_constant_columns_is_refused(tmp_path):
+    table = write(tmp_path / "same.csv", [[*row[:2], 1, 7] for row in rows()], COLUMNS[:4])
+    result = train(table, tmp_path / "m")
+    assert result.exit_code == 1
+    assert "column 'pulse' is 1 in every row, column 'pressure' is 7 in every row; nothing can be" in result.stderr
 
 
 def test_one_series_is_too_few(tmp_path):
@@ -226,7 +244,7 @@ def test_missing_columns_files_and_tasks(tmp_path, data):
     (tmp_path / "text.txt").write_text("a,b\n1,2\n")
     fails("expected a file that ends with .csv", "train", tmp_path / "text.txt", "--id", "a", "--time", "b", *out)
     (tmp_path / "torn.csv").write_text("patient,hour,x\na,1,2\na,2\n")
-    fails("could not be read as a table", "train", tmp_path / "torn.csv", "--id", "patient", "--time", "hour", *out)
+    fails("line 3 has 2 cells, the first 3", "train", tmp_path / "torn.csv", "--id", "patient", "--time", "hour", *out)
 
 
 def test_columns_are_left_out_and_numbers_stand_for_blanks(tmp_path, data, model):
@@ -245,7 +263,7 @@ def test_columns_are_left_out_and_numbers_stand_for_blanks(tmp_path, data, model
     for table, answer in zip((marked, blank), answers, strict=True):
         run("predict", tmp_path / "m", table, "--at", 9, "--out", answer)
     assert answers[0].read_text() == answers[1].read_text()
-    for name, said in (("who", "there is no such column"), ("hour", "asked for by another option")):
+    for name, said in (("who", "there is no such column"), ("hour", "another option names the column too")):
         refused = train(data, tmp_path / "n", "--drop", name)
         assert refused.exit_code == 1 and said in refused.stderr
 
@@ -271,13 +289,13 @@ def test_bad_questions_to_a_model(tmp_path, data, model):
     fails("ask for nearer times", data, "--at", 1e6)
     without = write(tmp_path / "less.csv", [row[:3] for row in rows()], COLUMNS[:3])
     fails("no column 'pressure'", without, "--at", 9)
-    queried = write(tmp_path / "asked.csv", [["nobody", 8.0]], ("patient", "hour"))
-    fails("patient 'nobody' is asked for", data, "--at-file", queried)
+    queried = write(tmp_path / "queries.csv", [["nobody", 8.0]], ("patient", "hour"))
+    fails("patient 'nobody' is queried", data, "--at-file", queried)
 
 
 def test_times_farther_than_training_reached_are_warned_of(tmp_path, data, model):
     result = run("predict", model, data, "--at", 11, "--out", tmp_path / "f.csv")
-    assert result.exit_code == 0 and "such answers are guesses" in result.stderr
+    assert result.exit_code == 0 and "such predictions are guesses" in result.stderr
 
 
 def test_a_damaged_model_folder(tmp_path, data, model):
@@ -303,7 +321,7 @@ def test_places_that_cannot_be_written(tmp_path, data, model, monkeypatch):
         raise OSError(28, "No space left on device", "answer")
 
     refused = run("predict", model, data, "--at", 8.2, "--out", tmp_path / "f.xlsx")
-    assert refused.exit_code == 1 and "is written as .csv or .parquet" in refused.stderr
+    assert refused.exit_code == 1 and "are written as .csv or .parquet" in refused.stderr
     monkeypatch.setattr("acenode.cli.read.write_table", full)
     result = run("predict", model, data, "--at", 8.2, "--out", tmp_path / "f.csv")
     assert result.exit_code == 1 and "No space left on device" in result.stderr
@@ -370,23 +388,75 @@ def test_a_report_that_fails_does_not_cost_the_model(tmp_path, data, monkeypatch
     assert result.exit_code == 0 and "the model is saved, but there is no report: no such picture" in result.stderr
 
 
-def test_ctrl_c_keeps_the_best_so_far_and_the_same_command_goes_on(tmp_path, data, monkeypatch):
-    began_at = []
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------
 
-    def stopped_after_one_epoch(build, task, samples, split, recipe, members, **options):
-        began_at.append(options["checkpoint"].exists())
-        if len(began_at) > 1:
-            return fit(build, task, samples, split, recipe, members, **options)
-        fit(build, task, samples, split, replace(recipe, epochs=1), members, **options)
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr("acenode.estimators.base.fit", stopped_after_one_epoch)
-    result = train(data, tmp_path / "model", *FORECAST)
-    assert result.exit_code == 0, result.output
-    assert "stopped after epoch 1; the best so far is kept. The same command goes on." in result.stderr
-    assert json.loads((tmp_path / "model" / "model.json").read_text())["summary"]["epochs"] == 1
-    again = train(data, tmp_path / "model", *FORECAST)
+# A training whose first epoch ends when a file is there, or after a minute.
+SLOW = """
+import os, signal, sys, time
+from pathlib import Path
+from acenode.cli.main import app
+from acenode.estimators import base
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+real = base.fit
+
+def slow(*arguments, progress, **options):
+    shown = progress.epoch
+
+    def epoch(number, record, samples):
+        if number == 0:
+            os.write(1, b"begun\\n")
+            began = time.monotonic()
+            while not Path(sys.argv[1]).exists() and time.monotonic() < began + 60:
+                time.sleep(0.01)
+        shown(number, record, samples)
+
+    progress.epoch = epoch
+    return real(*arguments, progress=progress, **options)
+
+base.fit = slow
+app(sys.argv[2:])
+"""
+
+
+@pytest.fixture
+def interrupted(tmp_path, data):
+    """A training that has been answered its Ctrl-C in the first of fifty epochs, and the file that ends the epoch."""
+    end = tmp_path / "end"
+    command = ["train", data, "--id", "patient", "--time", "hour", "--out", tmp_path / "model", *QUICK, *FORECAST[:-1]]
+    command[command.index("--epochs") + 1] = "50"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1"}  # as here, to resume
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, end, *map(str, command)], text=True, env=environment, **pipes
+    ) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stderr.readline().startswith("Stopping at the end of the epoch, with the best model so far")
+            yield process, end
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_is_answered_at_once_and_keeps_the_best_so_far(interrupted, tmp_path, data):
+    process, end = interrupted
+    end.touch()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "stopped after epoch 1 of 50; the best so far is kept." in errors and "Traceback" not in errors
+    head = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert head["summary"]["epochs"] == 1
+    again = train(data, tmp_path / "model", *FORECAST[:-1])  # two epochs, of which one is done
     assert again.exit_code == 0, again.output
-    assert began_at == [False, True, True]
-    assert json.loads((tmp_path / "model" / "model.json").read_text())["summary"]["epochs"] == 2
+    after = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert after["history"]["loss"][0] == head["history"]["loss"][0] and len(after["history"]["loss"]) == 2
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_second_ctrl_c_ends_at_once_and_loses_no_epoch(interrupted, tmp_path):
+    process, _ = interrupted
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == -signal.SIGINT
+    assert (tmp_path / ".model-training.safetensors").exists()

@@ -113,7 +113,7 @@ def two_rows(tmp_path):
             process.send_signal(signal.SIGINT)
             assert process.stderr.readline() == (
                 "Stopping at the end of the epoch; Ctrl-C again stops at once. "
-                "The same call goes on from the last whole epoch.\n"
+                "The same call resumes from the last whole epoch.\n"
             )
             yield process, end
         finally:

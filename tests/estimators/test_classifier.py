@@ -8,20 +8,21 @@ import pytest
 from frames import KINDS, dated, labelled, machines, of_kind, to_pandas
 from sklearn.base import clone
 
-from acenode.estimators import Classifier, NotFittedError, base
+from acenode.estimators import Classifier, NotFittedError
+from acenode.estimators.inference import warn_of_failures
 from acenode.models import Filter
 
 
 def test_clone_is_equal_and_not_fitted(classifier):
     other = clone(classifier)
     same = {**other.get_params(), "model": classifier.model}  # of an own model a copy is made
-    assert same == classifier.get_params() and not other.fitted
+    assert same == classifier.get_params()
     with pytest.raises(NotFittedError, match="this Classifier is not fitted"):
         other.predict(machines(2))
 
 
 def test_repr_shows_the_settings(classifier):
-    assert repr(classifier).startswith("Classifier(id='machine', time='hour', label='state', model='own', hidden=8")
+    assert "Entry(description='a filter of my own'" in repr(classifier)
     assert "fitted: model='own', hidden=8, batch_size=4, epochs=2" in repr(classifier)
 
 
@@ -137,8 +138,8 @@ def test_a_series_without_an_answer_has_no_label_and_spoils_the_score(classifier
     whole = classifier._probabilities(labelled(frame))
     lost = whole[1].copy()
     lost[3] = np.nan
-    with pytest.warns(UserWarning, match="for 1 of 24 series, 'm03' first, the solver gave up"):
-        base.warn_of_none(lost, whole[0])
+    with pytest.warns(UserWarning, match="for 1 of 24 series, 'm03' first, the solver failed"):
+        warn_of_failures(lost, whole[0])
     monkeypatch.setattr(classifier, "_probabilities", lambda frame: (whole[0], lost, whole[2]))
     chosen = classifier.predict(frame)["state"]
     assert chosen.isna().tolist() == [k == 3 for k in range(24)]

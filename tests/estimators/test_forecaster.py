@@ -11,9 +11,12 @@ import pytest
 from frames import KINDS, VALUES, dated, machines, of_kind, to_pandas
 from sklearn.base import clone
 
-from acenode.estimators import Forecaster, NotFittedError, base, load
-from acenode.estimators.table import Clock, read
+from acenode.estimators import Forecaster, NotFittedError, load
+from acenode.estimators.forecaster import listed
+from acenode.estimators.training import read_training
 from acenode.series import Scaler
+from acenode.series.table import read
+from acenode.series.times import Clock
 
 AT = [24.0, 26.5, 28.0]
 
@@ -29,19 +32,18 @@ def sorted_answer(frame, *more):
 def on_dates(forecaster, zone):
     """The same model with a clock of seconds, as if it had been fitted on dates."""
     other = copy.copy(forecaster)
-    other.clock_ = Clock("datetime", 3600 * forecaster.clock_.unit, zone)
-    other.settings_ = replace(forecaster.settings_, unit=other.clock_.unit)
-    other._forget()
+    other.clock_ = Clock("datetime", zone)
+    other.settings_ = replace(forecaster.settings_, unit=3600 * forecaster.settings_.unit)
+    other._clear_updates()
     return other
 
 
-# --- manners ----------------------------------------------------------------------------------------------------------
+# --- as scikit-learn has it -------------------------------------------------------------------------------------------
 
 
 def test_clone_is_equal_and_not_fitted(forecaster):
     other = clone(forecaster)
     assert other.get_params() == forecaster.get_params()
-    assert forecaster.fitted and not other.fitted
     assert not [name for name in vars(other) if name.endswith("_")]
 
 
@@ -66,7 +68,7 @@ def test_set_params_gives_itself_and_refuses_unknown_names():
     forecaster = Forecaster()
     assert forecaster.set_params(hidden=4, horizon=0.5) is forecaster
     assert forecaster.get_params()["hidden"] == 4
-    with pytest.raises(ValueError, match="no parameter 'depth'; it has id, time"):
+    with pytest.raises(ValueError, match="Invalid parameter 'depth'"):
         forecaster.set_params(depth=2)
 
 
@@ -87,18 +89,19 @@ def test_what_is_not_fitted_says_so(ask):
 
 
 def test_repr_shows_what_was_given_and_what_was_chosen(forecaster):
-    assert repr(Forecaster(id="machine", epochs=3)) == "Forecaster(id='machine', epochs=3)"
+    assert repr(Forecaster(id="machine", epochs=3)) == "Forecaster(epochs=3, id='machine')"
     shown = repr(forecaster)
-    assert shown.startswith("Forecaster(id='machine', time='hour', hidden=8, epochs=2)  # fitted: ")
+    assert shown.startswith("Forecaster(epochs=2, hidden=8, id='machine', time='hour')  # fitted: ")
     for name in ("model='ace-variables'", "hidden=8", "batch_size=4", "epochs=2", "patience=15", "unit="):
         assert name in shown
-    assert "values=['heat', 'flow']" in repr(Forecaster().set_params(values=machines(1).columns[2:]))
 
 
 def test_fit_keeps_columns_and_a_summary(forecaster, frame):
     assert forecaster.columns_.values == VALUES
     assert forecaster.summary_.series == 24 and forecaster.summary_.validation_series == 5
     assert forecaster.summary_.observations == frame[list(VALUES)].notna().sum().sum()
+    assert len(forecaster.validation_ids_) == 5 and set(forecaster.validation_ids_) <= set(frame["machine"])
+    assert (forecaster.summary_.skipped_updates, forecaster.summary_.failed_solves) == (0, 0)
     assert len(forecaster.history_["loss"]) == 2 and np.isfinite(forecaster.history_["loss"]).all()
 
 
@@ -203,6 +206,19 @@ def test_evaluate_is_what_predict_gives_for_the_last_part(forecaster, frame):
     assert metrics["mse_baseline"] == pytest.approx((missed**2).mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    "at", [[1, 2], (1, 2), range(1, 3), np.asarray([1, 2]), pd.Series([1, 2]), pl.Series([1, 2]), pd.Index([1, 2])]
+)
+def test_times_come_in_any_list(at):
+    assert list(listed(at)) == [1, 2]
+
+
+def test_one_time_needs_no_list():
+    assert listed(24) == [24]
+    assert listed("2020-01-01") == ["2020-01-01"]
+    assert listed(np.float64(3)) == [3]
+
+
 # --- dates ------------------------------------------------------------------------------------------------------------
 
 
@@ -240,9 +256,9 @@ def test_numbers_asked_of_dates_are_refused_and_dates_of_numbers(forecaster, fra
 def test_zones_in_one_of_two_frames_are_refused(forecaster, frame):
     model = on_dates(forecaster, None)
     at = pd.DataFrame({"machine": ["m00"], "hour": pd.to_datetime(["2021-03-28 09:00"]).tz_localize("UTC")})
-    with pytest.raises(ValueError, match="those asked for have a time zone and those known have none"):
+    with pytest.raises(ValueError, match="of a time zone the query times have one and those of the table have none"):
         model.predict(dated(frame, None), at=at)
-    with pytest.raises(ValueError, match="those known have a time zone and those asked for have none"):
+    with pytest.raises(ValueError, match="of a time zone the query times have none and those of the table have one"):
         model.predict(dated(frame, "UTC"), at=at.assign(hour=at["hour"].dt.tz_localize(None)))
 
 
@@ -262,7 +278,7 @@ def test_a_date_before_the_history_is_told_as_a_date(forecaster, frame):
         ([np.nan], "not a finite time"),
         ([-5.0], "lies before the first row of machine 'm00'"),
         ([1e6], "1000000 is more than 50 times as far"),
-        (pd.DataFrame({"machine": ["m99"], "hour": [24.0]}), "machine 'm99' is asked for, but the table has no rows"),
+        (pd.DataFrame({"machine": ["m99"], "hour": [24.0]}), "machine 'm99' is queried, but the table has no rows"),
         (pd.DataFrame({"id": ["m00"], "hour": [24.0]}), "no column 'machine'"),
     ],
 )
@@ -306,7 +322,7 @@ def test_parameters_are_checked_before_training(frame, given, says):
 
 
 def test_columns_named_as_the_answers_are_refused(frame):
-    with pytest.raises(ValueError, match="'mean' is a column of the answers too"):
+    with pytest.raises(ValueError, match="'mean' is a column of the forecasts too"):
         Forecaster(id="mean", time="hour").fit(frame.rename(columns={"machine": "mean"}))
 
 
@@ -328,7 +344,7 @@ def test_a_fit_that_is_refused_leaves_the_old_one(forecaster, frame):
 def follow(forecaster, frame):
     """A model that is told every row of a frame, one at a time."""
     model = copy.copy(forecaster)
-    model._forget()
+    model._clear_updates()
     for row in frame.to_dict("records"):
         told = {name: None if np.isnan(row[name]) else row[name] for name in VALUES}
         assert model.update(row["machine"], row["hour"], told) is model
@@ -385,17 +401,17 @@ def test_a_frame_of_times_gives_its_own_kind(forecaster, frame):
     [
         (lambda m: m.update("a", 5.0, {"heat": 1.0}), "'a' was already observed at 5; give a later time than that"),
         (lambda m: m.update("a", 4.0, {"heat": 1.0}), "not 4"),
-        (lambda m: m.update("a", 6.0, {"cold": 1.0}), "no variable 'cold'; the model knows heat, flow"),
+        (lambda m: m.update("a", 6.0, {"cold": 1.0}), "no variable 'cold'; the model has heat, flow"),
         (lambda m: m.update("a", 6.0, {"heat": np.inf}), "'heat' is inf; give a finite number"),
         (lambda m: m.update("a", 6.0, {"heat": "warm"}), "'heat' is 'warm'; give a number"),
         (lambda m: m.update("a", "noon", {"heat": 1.0}), "'noon' is not a number"),
         (lambda m: m.predict(at=[5.0]), "'a' was observed at 5, not before 5; ask for later times"),
-        (lambda m: m.predict(at=pd.DataFrame({"machine": ["b"], "hour": [6.0]})), "machine 'b' is asked for"),
+        (lambda m: m.predict(at=pd.DataFrame({"machine": ["b"], "hour": [6.0]})), "machine 'b' is queried"),
     ],
 )
 def test_updates_that_are_refused_change_nothing(forecaster, ask, says):
     model = copy.copy(forecaster)
-    model._forget()
+    model._clear_updates()
     model.update("a", 3.0, {"heat": 0.1}).update("a", 5.0, {"heat": 0.2, "flow": 20})
     before = model.memory_["a"]
     with pytest.raises(ValueError, match=says):
@@ -405,7 +421,7 @@ def test_updates_that_are_refused_change_nothing(forecaster, ask, says):
 
 def test_without_a_frame_or_updates_there_is_no_answer(forecaster):
     model = copy.copy(forecaster)
-    model._forget()
+    model._clear_updates()
     with pytest.raises(ValueError, match="no frame was given and no observation by update"):
         model.predict(at=AT)
 
@@ -423,14 +439,14 @@ def test_models_that_need_the_whole_history_cannot_follow(forecaster, classifier
 def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
     offset = 2.0**28  # single precision has steps of 32 there
     far = frame.assign(heat=frame["heat"] + offset)
-    panels = [read(each, forecaster.columns_).panel(forecaster.clock_).series for each in (frame, far)]
+    panels = [read(each, forecaster.columns_).panel(forecaster.settings_.unit).series for each in (frame, far)]
     near_scaled, far_scaled = (Scaler.fit(series).scale(series) for series in panels)
     assert far_scaled.values.dtype == np.float32
     close(far_scaled.values, near_scaled.values)
 
     moved = copy.copy(forecaster)
     moved.scaler_ = Scaler(forecaster.scaler_.shift + np.asarray([offset, 0]), forecaster.scaler_.spread, "standard")
-    moved._forget()
+    moved._clear_updates()
     moved.save(tmp_path / "model")
     expected = sorted_answer(forecaster.predict(frame, at=AT))
     heat = expected["variable"] == "heat"
@@ -451,7 +467,7 @@ def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
 def test_a_value_that_may_stand_for_a_missing_one_is_told(frame):
     frame = frame.assign(heat=frame["heat"].mask(frame.index % 20 == 3, -999.0))
     with pytest.warns(UserWarning, match=r"column 'heat' is -999 in \d rows, where half of its values lie between"):
-        base.read_training(Forecaster("machine", "hour"), frame)
+        read_training(Forecaster("machine", "hour"), frame)
 
 
 def test_values_in_another_unit_are_told(forecaster, frame):

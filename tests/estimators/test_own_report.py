@@ -9,8 +9,6 @@ from frames import VALUES, labelled
 
 from acenode.cli import own_report
 from acenode.cli.own_report import write_report
-from acenode.estimators import load
-from acenode.estimators.table import read
 from acenode.report import plots
 
 PICTURES = {"forecaster": {"series", "error", "attention"}, "imputer": {"series", "attention"}, "classifier": set()}
@@ -36,13 +34,6 @@ def drawn(monkeypatch):
     return seen
 
 
-def set_aside(fitted, frame):
-    """The part of the frame that the report takes to be set aside."""
-    table = read(frame, fitted.columns_)
-    places = own_report._set_aside(fitted, table)
-    return None if places is None else frame[frame["machine"].isin(table.ids[places])]
-
-
 @pytest.mark.parametrize("kind", PICTURES)
 def test_the_pictures_of_a_run(kind, frame, tmp_path, request):
     fitted = request.getfixturevalue(kind)
@@ -65,28 +56,21 @@ def test_only_series_that_were_not_trained_on_are_shown_and_measured(forecaster,
     named = set(re.findall(r"machine (m\d\d)", text))
     assert len(named) == 1 and named <= set(measured)
     assert f"the last part of {len(measured)} series" in text
-    assert text.count("the weights were not trained on them") == 1 and "may have been trained" not in text
+    assert measured.tolist() == forecaster.validation_ids_
     assert drawn["forecasts"][1]["later"] == "held out"
 
 
-def test_the_series_set_aside_are_known_with_labels_and_from_a_saved_model(classifier, imputer, frame, tmp_path):
-    fitted, table = classifier, labelled(frame)
-    aside = set_aside(fitted, table)
-    assert aside["machine"].nunique() == fitted.summary_.validation_series
-    score = fitted.evaluate(aside)[fitted.summary_.metric]
-    np.testing.assert_allclose(score, fitted.summary_.validation, rtol=1e-4)
-    saved = load(imputer.save(tmp_path / "model"))
-    assert set_aside(saved, frame).equals(set_aside(imputer, frame))
+def test_the_validation_score_is_that_of_the_stored_ids(classifier, imputer, frame):
+    for fitted in (classifier, imputer):
+        assert len(fitted.validation_ids_) == fitted.summary_.validation_series
+    aside = labelled(frame)[frame["machine"].isin(classifier.validation_ids_)]
+    score = classifier.evaluate(aside)[classifier.summary_.metric]
+    np.testing.assert_allclose(score, classifier.summary_.validation, rtol=1e-4)
 
 
-def test_of_another_table_no_series_counts_as_set_aside(forecaster, classifier, frame, tmp_path, drawn):
-    turned = frame.sort_values(["machine", "hour"], ascending=[False, True])
-    assert set_aside(forecaster, turned) is None
-    assert set_aside(forecaster, frame[frame["machine"] == "m03"]) is None
-    assert set_aside(classifier, labelled(frame).replace("worn", "broken")) is None
-    text = write_report(forecaster, turned, tmp_path).read_text()
-    assert text.count("the model may have been trained on what is shown") == 1 and "not trained on" not in text
-    assert drawn["forecasts"][1]["later"] == "observed later"
+def test_the_order_of_the_table_does_not_matter(forecaster, frame, tmp_path, drawn):
+    write_report(forecaster, frame.sort_values(["machine", "hour"], ascending=[False, True]), tmp_path)
+    assert set(drawn["_error"][0][1].ids) == set(forecaster.validation_ids_)
 
 
 def test_nothing_is_held_out_from_an_imputer(imputer, frame, tmp_path, drawn):

@@ -7,18 +7,18 @@ import pytest
 from frames import machines
 
 from acenode.estimators import MODELS, Classifier, Forecaster, Imputer
-from acenode.estimators.base import at_rest, choose_settings, read_training, sizes, with_room
+from acenode.estimators.inference import with_enough_steps, without_sampling
 from acenode.estimators.registry import Entry, entry, name_of
-from acenode.series import Panel
+from acenode.estimators.training import choose_settings, read_training, sizes
 
 
 def unfitted(kind, model: str):
     """An estimator with settings and columns, but without parameters, and its series."""
-    table = read_training(Forecaster("machine", "hour"), machines(5))
+    table, _ = read_training(Forecaster("machine", "hour"), machines(5))
     estimator = kind(id="machine", time="hour", model=model, hidden=6)
-    estimator.settings_, clock = choose_settings(table, model, estimator.get_params(), kind.ahead)
+    estimator.settings_ = choose_settings(table, model, estimator.get_params(), kind.ahead)
     estimator.columns_, estimator.entry_, estimator.classes_ = table.columns, entry(model), ["x", "y", "z"]
-    return estimator, table.panel(clock)
+    return estimator, table.panel(estimator.settings_.unit)
 
 
 def some_weights(estimator):
@@ -50,7 +50,9 @@ def test_every_model_answers_with_the_right_shapes(model):
         head = made.model.emission if made.head is None else made.head
         return trace, jax.vmap(jax.vmap(head))(trace.states[0])
 
-    trace, (mean, log_variance) = answer(at_rest(eqx.nn.inference_mode(some_weights(estimator))), panel.series, queried)
+    trace, (mean, log_variance) = answer(
+        without_sampling(eqx.nn.inference_mode(some_weights(estimator))), panel.series, queried
+    )
     assert mean.shape == log_variance.shape == (5, 3, 2)
     assert np.isfinite(mean).all() and np.isfinite(log_variance).all()
     assert trace.summary.shape == (1, 5, kind.summary(sizes(estimator.settings_, 2)))
@@ -69,10 +71,10 @@ def test_names_are_known_or_refused():
 
 
 @pytest.mark.parametrize("model", ["ace-latent-ode", "rnn-vae"])
-def test_a_model_at_rest_draws_nothing(model):
+def test_a_model_without_sampling_draws_nothing(model):
     estimator, _ = unfitted(Forecaster, model)
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
-    assert made.model.samples == 1 and at_rest(made).model.samples == 0
+    assert made.model.samples == 1 and without_sampling(made).model.samples == 0
     assert made.model.samples == 1  # a copy
 
 
@@ -80,10 +82,12 @@ def test_room_grows_with_the_question_and_only_then():
     estimator, panel = unfitted(Forecaster, "ace-variables")
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
     few, many = np.zeros((5, 3)), np.full((5, 300), 40.0)
-    assert with_room(made, panel, few) is made
-    assert with_room(made, panel, many).model.count == 1024
+    assert with_enough_steps(made, panel, few) is made
+    assert with_enough_steps(made, panel, many).model.count == 1024
     latent, _ = unfitted(Forecaster, "latent-ode")
     made = eqx.filter_eval_shape(latent._build, jax.random.key(0))
-    far = with_room(made, Panel(panel.series, panel.ids, panel.variables), np.full((5, 1), 3 * latent.settings_.span))
-    assert with_room(made, panel, many[:, :3] / 10) is made
+    far = with_enough_steps(
+        made, Panel(panel.series, panel.ids, panel.variables), np.full((5, 1), 3 * latent.settings_.span)
+    )
+    assert with_enough_steps(made, panel, many[:, :3] / 10) is made
     assert far.model.ode.solver.max_steps == 128 and made.model.ode.solver.max_steps == 64

@@ -17,7 +17,7 @@ from frames import labelled
 from acenode.estimators import ModelFolderError, load
 from acenode.estimators.exported import export
 from acenode.estimators.saved import ARRAYS, HEAD, read_head
-from acenode.estimators.table import read
+from acenode.series.table import read
 from acenode.train import checkpoint
 
 AT = [24.0, 26.5, 28.0]
@@ -47,6 +47,7 @@ def test_a_loaded_forecaster_answers_the_same(forecaster, frame, folder):
     assert again.get_params() == forecaster.get_params()
     assert again.settings_ == forecaster.settings_ and again.summary_ == forecaster.summary_
     assert again.columns_ == forecaster.columns_ and again.clock_ == forecaster.clock_
+    assert again.validation_ids_ == forecaster.validation_ids_ and again.left_out_ == forecaster.left_out_
     assert repr(again) == repr(forecaster)
     np.testing.assert_array_equal(again.history_["loss"], forecaster.history_["loss"])
     again.update("a", 1.0, {"heat": 0.2})
@@ -137,8 +138,8 @@ def change_the_head(folder):
         (change_the_head, "model.json was changed since it was saved"),
         (lambda f: (f / HEAD).write_text("[]"), "model.json is damaged"),
         (lambda f: (f / HEAD).write_bytes(b"\xff\xfe"), "model.json is damaged"),
-        (lambda f: rewrite(f, format=1), "has format 1; this version reads 2. Train again, or use the acenode that"),
-        (lambda f: rewrite(f, format=3), "has format 3; this version reads 2. Update acenode or train again"),
+        (lambda f: rewrite(f, format=2), "has format 2; this version reads 3. Train again, or use the acenode that"),
+        (lambda f: rewrite(f, format=4), "has format 4; this version reads 3. Update acenode or train again"),
         (lambda f: rewrite(f, estimator="Oracle"), "does not fit together .*Oracle"),
         (lambda f: rewrite(f, columns={"id": "machine"}), "does not fit together"),
     ],
@@ -193,7 +194,7 @@ def test_an_old_model_is_replaced(forecaster, classifier, folder):
 def test_an_empty_folder_and_new_ones_above_are_fine(forecaster, tmp_path):
     (tmp_path / "empty").mkdir()
     assert forecaster.save(tmp_path / "empty") == tmp_path / "empty"
-    assert read_head(forecaster.save(tmp_path / "a" / "b" / "model"))["format"] == 2
+    assert read_head(forecaster.save(tmp_path / "a" / "b" / "model"))["format"] == 3
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of another kind")

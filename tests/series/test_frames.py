@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from acenode.series import Panel, from_long, from_wide, series, stack, to_long, to_wide
+from acenode.series.columns import missing_codes
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 makers = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -38,7 +39,8 @@ def panels(draw, least: int = 1, full: bool = False) -> tuple[list, list]:
 
     No series has fewer rows than `least`; with `full`, no row is entirely unobserved.
     """
-    any_id = draw(st.sampled_from([st.text(max_size=3), st.integers(-(2**40), 2**40)]))
+    words = st.text(max_size=3).filter(str.strip)  # a blank is no id
+    any_id = draw(st.sampled_from([words, st.integers(-(2**40), 2**40)]))
     ids = draw(st.lists(any_id, min_size=1, max_size=4, unique=True))
     numbers = st.floats(-1e6, 1e6, width=32)
     many = []
@@ -111,7 +113,7 @@ def test_series_without_rows_leave_none(raw, name):
     frame = to_wide(panel, backend=name)
     assert len(frame) == panel.series.length.sum()
     if not kept.any():
-        with pytest.raises(ValueError, match="the frame has no rows"):
+        with pytest.raises(ValueError, match="the table is empty"):
             from_wide(frame)
         return
     again = from_wide(frame)
@@ -229,27 +231,37 @@ days = [datetime(2020, 1, 1) + timedelta(days=i) for i in range(3)]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": None}, r"the frame has no column 'id'; its columns are \['time', 'x'\]"),
-        ({"time": None}, r"the frame has no column 'time'; its columns are \['id', 'x'\]"),
-        ({"x": None}, "there are no variables; expected at least one"),
-        ({"id": ["a", None, "b"]}, "column 'id' is blank in row 1; expected no blanks"),
-        ({"id": [1.0, 2.0, float("nan")]}, "column 'id' is blank in row 2; expected no blanks"),
-        ({"id": [[1], [2], [3]]}, "column 'id' has dtype .*; expected plain values"),
-        ({"time": [0.0, None, 1.0]}, "column 'time' is blank in row 1, id 'b'; expected a finite number"),
-        ({"time": [0.0, float("inf"), 1.0]}, "column 'time' is inf in row 1, id 'b'; expected a finite number"),
-        ({"time": [0.0, 1e39, 1.0]}, r"column 'time' is 1e\+39 in row 1, id 'b'; expected a finite number"),
-        ({"time": days}, "column 'time' has dtype Datetime.*; expected numbers. Convert it first"),
-        ({"time": ["0", "1", "2"]}, "column 'time' has dtype String; expected numbers"),
-        ({"time": [True, True, False]}, "column 'time' has dtype Boolean; expected numbers"),
-        ({"time": [2.0, 0.0, 1.0]}, "id 'a': time 1.0 comes after time 2.0; expected the times of an id to increase"),
-        ({"time": [2.0, 0.0, 2.0]}, "id 'a': time 2.0 appears twice; expected the times of an id to increase"),
-        ({"id": [5, 6, 5], "time": [2.0, 0.0, 2.0]}, "id 5: time 2.0 appears twice"),
-        ({"time": [2.0**24, 0.0, 2.0**24 + 1]}, "id 'a': times .* are the same number in single precision; subtract"),
-        ({"x": ["1", "2", "3"]}, "column 'x' has dtype String; expected numbers or booleans"),
-        ({"x": days}, "column 'x' has dtype Datetime.*; expected numbers or booleans"),
-        ({"x": [1.0, 2.0, float("-inf")]}, "column 'x' is -inf at id 'a', time 2.0; expected a finite number"),
-        ({"x": [1.0, 1e39, 1.0]}, r"column 'x' is 1e\+39 at id 'b', time 1.0; expected a finite number in single"),
-        ({"id": [], "time": [], "x": []}, "the frame has no rows; expected at least one"),
+        ({"id": None}, "there is no column 'id'; the columns are 'time', 'x'"),
+        ({"time": None}, "there is no column 'time'; the columns are 'id', 'x'"),
+        ({"x": None}, "there is no column of values beside 'id' and 'time'"),
+        ({"id": ["a", None, "b"]}, "'id' is blank in row 2"),
+        ({"id": ["a", " ", "b"]}, "'id' is blank in row 2"),
+        ({"id": [1.0, 2.0, float("nan")]}, "'id' is blank in row 3"),
+        ({"id": [[1], [2], [3]]}, "'id' holds .*; expected text or numbers"),
+        ({"time": [0.0, None, 1.0]}, "'time' is blank in row 2"),
+        ({"time": [0.0, float("inf"), 1.0]}, "'time' is not a finite number in row 2"),
+        ({"time": [0.0, 1e39, 1.0]}, r"id 'b': the time 1e\+39 is too large; use a larger unit"),
+        (
+            {"time": [20231231, 20240101, 20240102]},
+            "the numbers of the time column 'time', such as 20231231, look like dates",
+        ),
+        (
+            {"time": ["0", "1", "2"]},
+            "the time column 'time' holds String, such as '0' in row 1; expected",
+        ),
+        ({"time": [True, True, False]}, "the time column 'time' holds Boolean"),
+        ({"time": [2.0, 0.0, 1.0]}, "id 'a' goes back in time from row 1 to row 3; sort"),
+        ({"time": [2.0, 0.0, 2.0]}, "id 'a' has the same 'time' in rows 1 and 3; merge"),
+        ({"id": [5, 6, 5], "time": [2.0, 0.0, 2.0]}, "id 5 has the same 'time'"),
+        (
+            {"time": [2.0**24, 0.0, 2.0**24 + 1]},
+            "id 'a': the times .* are the same number.*; subtract an origin",
+        ),
+        ({"x": ["1", "2", "3"]}, "column 'x' holds '1' in row 1; expected numbers or true and false"),
+        ({"x": days}, "column 'x' holds .* in row 1; expected numbers or true and false"),
+        ({"x": [1.0, 2.0, float("-inf")]}, "column 'x' is -inf in row 3; expected a finite number"),
+        ({"x": [1.0, 1e39, 1.0]}, r"column 'x' is 1e\+39 in row 2; expected a finite number in single precision"),
+        ({"id": [], "time": [], "x": []}, "the table is empty; expected at least one row"),
     ],
 )
 def test_from_wide_refuses(backend, change, message):
@@ -261,17 +273,16 @@ def test_from_wide_refuses(backend, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"value": None}, r"the frame has no column 'value'; its columns are \['id', 'time', 'variable'\]"),
-        ({"id": ["a", None, "a"]}, "column 'id' is blank in row 1"),
-        ({"variable": ["x", "x", None]}, "column 'variable' is blank in row 2"),
-        ({"time": [0.0, None, 0.0]}, "column 'time' is blank in row 1, id 'b'"),
-        ({"time": days}, "column 'time' has dtype Datetime.*Convert it first"),
-        ({"time": [1.0, 0.0, 0.0]}, "id 'a': time 0.0 comes after time 1.0"),
-        ({"time": [2.0**24, 0.0, 2.0**24 + 1]}, "id 'a': times .* are the same number in single precision"),
-        ({"variable": ["x", "x", "x"]}, "variable 'x' appears twice at id 'a', time 0.0; expected each variable once"),
-        ({"value": ["1", "2", "3"]}, "column 'value' has dtype String; expected numbers or booleans"),
-        ({"value": [1.0, float("inf"), 2.0]}, "column 'value' is inf at id 'b', time 1.0"),
-        ({"id": [], "time": [], "variable": [], "value": []}, "the frame has no rows"),
+        ({"value": None}, "there is no column 'value'; the columns are 'id', 'time', 'variable'"),
+        ({"id": ["a", None, "a"]}, "'id' is blank in row 2"),
+        ({"variable": ["x", "x", None]}, "'variable' is blank in row 3"),
+        ({"time": [0.0, None, 0.0]}, "'time' is blank in row 2"),
+        ({"time": [1.0, 0.0, 0.0]}, "id 'a' goes back in time from row 1 to row 3"),
+        ({"time": [2.0**24, 0.0, 2.0**24 + 1]}, "id 'a': the times .* are the same number in single precision"),
+        ({"variable": ["x", "x", "x"]}, "variable 'x' appears twice at id 'a', time 0; expected each variable once"),
+        ({"value": ["1", "2", "3"]}, "column 'value' holds '1' in row 1; expected numbers or true and false"),
+        ({"value": [1.0, float("inf"), 2.0]}, "column 'value' is inf in row 2"),
+        ({"id": [], "time": [], "variable": [], "value": []}, "the table is empty"),
     ],
 )
 def test_from_long_refuses(backend, change, message):
@@ -282,24 +293,47 @@ def test_from_long_refuses(backend, change, message):
 
 def test_names_refused():
     frame = pd.DataFrame(wide)
-    with pytest.raises(ValueError, match="from_wide: two columns are named 'id'"):
+    with pytest.raises(ValueError, match="from_wide: id, time and label are 'id', 'id'; name a column for each"):
         from_wide(frame, time="id")
-    with pytest.raises(ValueError, match="from_wide: the frame has no column 'q'"):
+    with pytest.raises(ValueError, match="from_wide: there is no column 'q'"):
         from_wide(frame, variables=["q"])
-    with pytest.raises(ValueError, match="from_wide: variables has 'time', which is the id or time column"):
+    with pytest.raises(ValueError, match="from_wide: 'time' is named as a value and as id, time or label"):
         from_wide(frame, variables=["x", "time"])
-    with pytest.raises(ValueError, match="from_wide: the variable 'x' appears twice"):
+    with pytest.raises(ValueError, match="from_wide: the variable 'x' is named twice"):
         from_wide(frame, variables=["x", "x"])
-    with pytest.raises(ValueError, match="from_wide: variables is the string 'x'; expected a list of names"):
-        from_wide(frame, variables="x")
-    with pytest.raises(ValueError, match="from_long: there are no variables"):
+    with pytest.raises(ValueError, match="from_wide: column 4 has no name and may be a row number"):
+        from_wide(frame.assign(**{"Unnamed: 0": 1}))
+    with pytest.raises(ValueError, match="from_long: two columns are named 'id'"):
+        from_long(pd.DataFrame(tall), time="id")
+    with pytest.raises(ValueError, match="from_long: no variable is named"):
         from_long(pd.DataFrame(tall), variables=[])
+    assert from_wide(frame, variables="x").variables == ("x",)
+
+
+def test_dates_are_counted_from_the_earliest(backend):
+    frame = makers[backend](wide | {"time": days})
+    np.testing.assert_array_equal(from_wide(frame).series.times, [[0, 48], [24, 24]])
+    np.testing.assert_array_equal(from_wide(frame, unit="days").series.times, [[0, 2], [1, 1]])
+    text = makers[backend](tall | {"time": ["2020-01-02", "2020-01-01", "2020-01-02"]})
+    np.testing.assert_array_equal(from_long(text, unit="minutes").series.times, [[1440], [0]])
+    with pytest.raises(ValueError, match="from_wide: unit is 'weeks'; expected one of seconds, minutes, hours, days"):
+        from_wide(frame, unit="weeks")
+
+
+def test_a_number_may_stand_for_a_blank(backend):
+    numbers = [1.0, -999.0, -9.0]
+    panel = from_wide(makers[backend](wide | {"x": numbers}), missing=[-999, -9])
+    np.testing.assert_array_equal(panel.series.observed[..., 0], [[True, False], [False, False]])
+    long = from_long(makers[backend](tall | {"value": numbers}), missing=-999)
+    assert long.series.observed.sum() == 2
+    with pytest.raises(ValueError, match="missing='NA': expected a number"):
+        missing_codes("NA")
 
 
 def test_what_is_no_frame_is_refused():
-    with pytest.raises(ValueError, match="from_wide: the frame is a dict; expected a pandas, polars or pyarrow table"):
+    with pytest.raises(ValueError, match="from_wide: a dict was given; expected a pandas or polars data frame"):
         from_wide(wide)
-    with pytest.raises(ValueError, match="from_long: the frame is a LazyFrame; collect it first"):
+    with pytest.raises(ValueError, match="from_long: a LazyFrame was given; collect it first"):
         from_long(pl.DataFrame(tall).lazy())
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .say import fail
+from .terminal import fail
 
 if TYPE_CHECKING:
     from ..datasets.catalogue import DataSet

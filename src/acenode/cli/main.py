@@ -8,8 +8,8 @@ import typer
 from . import data, own
 from .report import report
 from .reproduce import reproduce
-from .say import fail
 from .tables import tables
+from .terminal import fail
 
 app = typer.Typer(
     name="acenode",

@@ -11,10 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .say import fail
+from .terminal import checked, fail, interruptible
 
 File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row for each id and time.")]
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
+STOPPING = (
+    "Stopping at the end of the epoch, with the best model so far; Ctrl-C again stops at once. The same command "
+    "resumes from the last whole epoch."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -37,7 +41,7 @@ def train(
         list[float] | None,
         typer.Option(
             "--missing",
-            help="A number that stands for a missing value, such as -999; may be repeated. The model remembers it.",
+            help="A number that stands for a missing value, such as -999; may be repeated. The model keeps it.",
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="A name from `acenode models`.")] = None,
@@ -48,7 +52,7 @@ def train(
     report: Annotated[bool, typer.Option(help="Write a page with pictures into the folder.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on a table of irregular measurements. Ctrl-C keeps the best so far; the same command goes on."""
+    """Train a model on a table of irregular measurements. Ctrl-C keeps the best so far; the same command resumes."""
     from ..estimators import Classifier, Forecaster, Imputer
     from ..estimators.saved import check_target
 
@@ -66,20 +70,20 @@ def train(
     estimator = kinds[task](**given)
     place = out.resolve()
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
-    _checked(lambda: check_target(out))
+    checked(lambda: check_target(out))
     _check_writable(place)
     frame = _read(data, id=id, label=label)
     for name in drop or ():
-        if name not in frame.column_names:
-            fail(f"--drop {name}: there is no such column; there are {', '.join(frame.column_names)}.")
+        if name not in frame.columns:
+            fail(f"--drop {name}: there is no such column; there are {', '.join(frame.columns)}.")
         if name in (id, time, label, *(values or ())):
-            fail(f"--drop {name}: the column is asked for by another option too.")
-    frame = frame.drop_columns(list(dict.fromkeys(drop or ())))
-    estimator, finished = _fit(estimator, frame, checkpoint, quiet=as_json)
+            fail(f"--drop {name}: another option names the column too.")
+    frame = frame.drop(set(drop or ()))
+    finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     if not math.isfinite(estimator.summary_.validation):
         checkpoint.unlink(missing_ok=True)
         fail("the training diverged: no epoch had a finite score, and nothing is saved. Try a lower --learning-rate.")
-    _checked(lambda: estimator.save(place))
+    checked(lambda: estimator.save(place))
     if finished:
         checkpoint.unlink(missing_ok=True)
     _show_summary(estimator, out, as_json)
@@ -99,7 +103,7 @@ def train(
 def predict(
     folder: Folder,
     data: File,
-    out: Annotated[Path, typer.Option(help="File for the answer, .csv or .parquet.")],
+    out: Annotated[Path, typer.Option(help="File for the predictions, .csv or .parquet.")],
     at: Annotated[
         list[str] | None, typer.Option("--at", help="A time to forecast, in the table's zone; may be repeated.")
     ] = None,
@@ -107,7 +111,7 @@ def predict(
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
     if out.suffix.lower() not in (".csv", ".parquet"):
-        fail(f"--out {out}: an answer is written as .csv or .parquet.")
+        fail(f"--out {out}: predictions are written as .csv or .parquet.")
     estimator = _load(folder)
     id = estimator.columns_.id
     frame = _read(data, id=id)
@@ -115,16 +119,16 @@ def predict(
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        queried = _checked(lambda: _read(at_file, id=id, like=frame)) if at_file else _times(at or [], estimator)
-        answer = _checked(lambda: estimator.predict(frame, at=queried))
+        queries = _read(at_file, id=id, like=frame) if at_file else _times(at or [], estimator)
+        predicted = checked(lambda: estimator.predict(frame, at=queries))
     elif estimator.task == "classify":
-        answer = _checked(lambda: estimator.predict_proba(frame))
+        predicted = checked(lambda: estimator.predict_proba(frame))
     else:
-        answer = _checked(lambda: estimator.transform(frame))
+        predicted = checked(lambda: estimator.transform(frame))
     from .read import write_table
 
-    _checked(lambda: write_table(answer, out))
-    typer.echo(f"{len(answer):,} rows written to {out}")
+    checked(lambda: write_table(predicted, out))
+    typer.echo(f"{len(predicted):,} rows written to {out}")
 
 
 def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
@@ -132,9 +136,9 @@ def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
     estimator = _load(folder)
     roles = estimator.columns_
     # Of classes named by text some may look like numbers, and be alone in this table.
-    worded = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
-    frame = _read(data, id=roles.id, label=roles.label, text=worded)
-    metrics = _checked(lambda: estimator.evaluate(frame))
+    text = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
+    frame = _read(data, id=roles.id, label=roles.label, text=text)
+    metrics = checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()}))
     else:
@@ -146,12 +150,12 @@ def inspect(folder: Folder, as_json: AsJson = False) -> None:
     """What a saved model is, how it was trained and on what."""
     from ..estimators.saved import read_head
 
-    head = _checked(lambda: read_head(folder))
+    head = checked(lambda: read_head(folder))
     head.pop("history")
     if as_json:
         typer.echo(json.dumps(head, indent=1))
         return
-    for part in ("estimator", "columns", "classes", "settings", "summary", "versions"):
+    for part in ("estimator", "columns", "left_out", "classes", "settings", "summary", "versions"):
         value = head[part]
         typer.echo(f"{part}:" if isinstance(value, dict) else f"{part}: {value}")
         for name, each in value.items() if isinstance(value, dict) else ():
@@ -159,15 +163,16 @@ def inspect(folder: Folder, as_json: AsJson = False) -> None:
 
 
 def models(as_json: AsJson = False) -> None:
-    """The models that `acenode train --model` knows."""
+    """The models that `acenode train --model` takes."""
     from ..estimators.registry import MODELS
 
     if as_json:
-        typer.echo(json.dumps({name: {"says": e.says, "attends": e.attends} for name, e in MODELS.items()}, indent=1))
+        entries = {name: {"description": e.description, "attends": e.attends} for name, e in MODELS.items()}
+        typer.echo(json.dumps(entries, indent=1))
         return
     width = max(map(len, MODELS))
     for name, each in MODELS.items():
-        typer.echo(f"{name:{width}s}  {each.says}")
+        typer.echo(f"{name:{width}s}  {each.description}")
 
 
 def export(
@@ -175,14 +180,14 @@ def export(
     out: Annotated[Path, typer.Option(help="File for the program, e.g. model.stablehlo.")],
     batch: Annotated[int, typer.Option(min=1, help="Series at a time.")] = 1,
     rows: Annotated[int, typer.Option(min=1, help="Most rows of a series.")] = 128,
-    queries: Annotated[int, typer.Option(min=1, help="Asked times a series (forecast).")] = 8,
+    queries: Annotated[int, typer.Option(min=1, help="Query times a series (forecast).")] = 8,
 ) -> None:
     """A program in StableHLO that predicts without this library, and a JSON file that says how to call it."""
     from ..estimators.exported import export as write
 
     estimator = _load(folder)
     _check_writable(out)
-    described = _checked(lambda: write(estimator, out, batch=batch, rows=rows, queries=queries))
+    described = checked(lambda: write(estimator, out, batch=batch, rows=rows, queries=queries))
     typer.echo(f"written to {out}; how to call it is in {described}")
 
 
@@ -192,57 +197,38 @@ COMMANDS = (train, predict, evaluate, inspect, models, export)
 # --- parts ----------------------------------------------------------------------------------------------------
 
 
-def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> tuple[Any, bool]:
-    """The fitted estimator, and whether it was trained to the end."""
-    from ..train import CheckpointMismatch
+def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
+    """Train, with a checkpoint after every epoch; whether it was to the end."""
+    from ..train import Bar, CheckpointMismatch, Quiet
 
+    def train(progress: Any) -> Any:
+        return estimator.fit(frame, checkpoint=checkpoint, progress=progress)
+
+    shown = Quiet() if quiet else Bar(estimator.model)
     try:
-        return _checked(lambda: estimator.fit(frame, checkpoint=checkpoint, progress=not quiet)), True
+        _, stopped = checked(lambda: interruptible(train, shown, STOPPING))
     except CheckpointMismatch:
         fail(
-            f"{checkpoint} is what an interrupted training with other data or settings left. Go on with that one, or "
+            f"{checkpoint} is what an interrupted training with other data or settings left. Resume that one, or "
             "delete the file, or choose another --out."
         )
-    except KeyboardInterrupt:
-        if not checkpoint.exists():
-            fail("stopped before the first epoch was over; nothing was kept.")
-        from ..train.checkpoint import load_head
-
-        done = load_head(checkpoint)["epochs"]
-        typer.echo(f"\nstopped after epoch {done}; the best so far is kept. The same command goes on.", err=True)
-        return estimator.set_params(epochs=done).fit(frame, checkpoint=checkpoint), False
+    done, all_epochs = estimator.summary_.epochs, estimator.settings_.epochs
+    if not stopped or done == all_epochs:
+        return True
+    typer.echo(f"stopped after epoch {done} of {all_epochs}; the best so far is kept.", err=True)
+    return False
 
 
-def _checked(call: Any) -> Any:
-    """What `call` gives; a fault of the user's becomes one sentence, a warning a line."""
-    from ..train import CheckpointMismatch
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        try:
-            answer = call()
-        except CheckpointMismatch:
-            raise
-        except OSError as error:
-            fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another place, or make room.")
-        except ValueError as error:
-            fail(str(error))
-    for each in caught:
-        if issubclass(each.category, UserWarning):
-            typer.echo(f"acenode: {each.message}", err=True)
-    return answer
-
-
-def _read(path: Path, **told: Any) -> Any:
+def _read(path: Path, **given: Any) -> Any:
     from .read import read_table
 
-    return _checked(lambda: read_table(path, **told))
+    return checked(lambda: read_table(path, **given))
 
 
 def _load(folder: Path) -> Any:
     from ..estimators import load
 
-    return _checked(lambda: load(folder))
+    return checked(lambda: load(folder))
 
 
 def _check_writable(out: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .say import fail
+from .terminal import fail
 
 
 def report(

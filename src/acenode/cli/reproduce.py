@@ -2,18 +2,19 @@
 
 import difflib
 import math
-import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .say import fail
+from .terminal import answered, fail
 
 UNFINISHED = 75  # what Unix calls a temporary failure: try again
 INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
+STOPPING = (
+    "Stopping at the end of the epoch; Ctrl-C again stops at once. The same call resumes from the last whole epoch."
+)
 
 
 def reproduce(
@@ -44,13 +45,13 @@ def reproduce(
     ] = 1,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Stop at the end of the epoch after so many; the same call goes on (exit status 75)."),
+        typer.Option(min=0, help="Stop at the end of the epoch after so many; the same call resumes (exit status 75)."),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data files.")] = None,
     results: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
     runs: Annotated[Path, typer.Option(help="Folder for checkpoints.")] = Path("runs"),
 ) -> None:
-    """Train rows of a table of the paper, seeds as one ensemble; goes on from where it was stopped."""
+    """Train rows of a table of the paper, seeds as one ensemble; resumes where it was stopped."""
     from ..datasets.files import DataCorrupted, DataNotFound
     from ..paper import climate
     from ..paper.reproduce import reproduce as run_row
@@ -86,44 +87,19 @@ def reproduce(
         return run_row(row, seeded, results, runs, **budget, quick=quick, data_dir=data_dir, progress=progress)
 
     try:
-        with _answered():
+        with answered(STOPPING):
             for row, done in together(chosen, run, jobs, lambda row: row.name, seconds):
                 told = _told(row, done, quick) if done else f"done before, see {results / row.table}"
                 typer.echo(f"{row.name}: {told}")
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except OutOfTime:
-        typer.echo(f"{minutes:g} minutes are over. The same call goes on from the last whole epoch.", err=True)
+        typer.echo(f"{minutes:g} minutes are over. The same call resumes from the last whole epoch.", err=True)
         raise typer.Exit(UNFINISHED) from None
     except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch, Refused, ImportError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"cannot use {error.filename or 'a file'}: {error.strerror or error}.")
-
-
-@contextmanager
-def _answered() -> Iterator[None]:
-    """Ctrl-C is answered at once, and ends the runs at their next epoch; a second one kills."""
-
-    def answer(*_) -> None:
-        from rich.console import Console
-
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        Console(stderr=True).show_cursor()  # the bars hide it, and the second Ctrl-C leaves them no time to show it
-        typer.echo(
-            "Stopping at the end of the epoch; Ctrl-C again stops at once. The same call goes on from the last whole "
-            "epoch.",
-            err=True,
-        )
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:  # as it is for what a script runs in the background
-        signal.signal(signal.SIGINT, answer)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _no_row(table: str, name: str, known: Iterable[str]) -> str:

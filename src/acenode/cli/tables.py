@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .say import fail
+from .terminal import fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

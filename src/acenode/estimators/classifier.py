@@ -9,20 +9,25 @@ import jax
 import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
+from sklearn.base import ClassifierMixin
 
 from ..compiled import compiled
+from ..datasets.split import Split
 from ..layers import mlp
-from ..series import Scaler
-from ..tasks import Headed, LabelledSeries, SeriesClassification
+from ..series import Series
+from ..series.frames import Missing
+from ..series.table import Table
+from ..tasks import Headed, LabelledSeries, SeriesClassification, Task
+
 from ..tasks.metrics import roc_auc
-from ..train import Progress
-from . import base, explain, pictures
-from .registry import Entry, entry
-from .saved import save as save_estimator
-from .table import read, shown
+from . import explain
+from .base import Estimator
+from .inference import in_batches, warn_of_failures, with_enough_steps
+from .registry import Entry
+from .training import sizes
 
 
-class Classifier(base.Estimator):
+class Classifier(ClassifierMixin, Estimator):
     """Learns from a table of measurements which label a series has.
 
         classifier = Classifier(id="patient", time="hour", label="died").fit(frame)
@@ -35,13 +40,15 @@ class Classifier(base.Estimator):
     task = "classify"
     ahead = 0.5
 
+    classes_: list[Any]
+
     def __init__(
         self,
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
         label: str = "label",
-        missing: int | float | Sequence[int | float] | None = None,
+        missing: Missing = None,
         model: str | Entry = "ace-variables",
         hidden: int | None = None,
         epochs: int | None = None,
@@ -56,13 +63,12 @@ class Classifier(base.Estimator):
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
-    def fit(
-        self, frame: Any, y: Any = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
-    ) -> "Classifier":
-        """Train on a frame with one row for each id and time, and the label in every row."""
-        base.no_target(y)
-        kind = entry(self.model)
-        table = base.read_training(self, frame)
+    def __sklearn_tags__(self) -> Any:
+        tags: Any = super().__sklearn_tags__()
+        tags.target_tags.required = False  # the frame has the labels
+        return tags
+
+    def _classes(self, table: Table) -> tuple[list[Any], np.ndarray]:
         assert table.labels is not None
         classes = sorted(set(table.labels.tolist()), key=lambda c: (str(type(c)), c))
         if len(classes) < 2:
@@ -75,24 +81,17 @@ class Classifier(base.Estimator):
                 f"the training table: the label {self.label!r} has the same name as text and as a number; write all "
                 "labels alike."
             )
-        settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
-        codes = np.asarray([classes.index(item) for item in table.labels], np.int32)
-        split = base.split_of(len(table.ids), self.seed, codes)
-        if len(split.validation) == 0:
-            raise ValueError("the training table: there are too few series of each label to set some aside; add more.")
-        series = table.panel(clock).series
-        scaler = Scaler.fit(series[split.train])
-        self.settings_, self.clock_, self.scaler_, self.entry_ = settings, clock, scaler, kind
-        self.columns_, self.classes_ = table.columns, classes
-        data = LabelledSeries(scaler.scale(series), codes)
-        base.train(self, self._build, SeriesClassification(), data, split, series, checkpoint=checkpoint, progress=progress)
-        return self
+        return classes, np.asarray([classes.index(item) for item in table.labels], np.int32)
+
+    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, LabelledSeries, Split]:
+        assert codes is not None
+        return SeriesClassification(), LabelledSeries(series, codes), split
 
     def _build(self, key) -> Headed:
-        kind, sizes = self.entry_, base.sizes(self.settings_, len(self.columns_.values))
+        kind, given = self.entry_, sizes(self.settings_, len(self.columns_.values))
         one, two = jax.random.split(key)
-        head = mlp(kind.summary(sizes), len(self.classes_), 32, 1, jax.nn.relu, key=two)
-        return Headed(kind.build(sizes, one), head)
+        head = mlp(kind.summary(given), len(self.classes_), 32, 1, jax.nn.relu, key=two)
+        return Headed(kind.build(given, one), head)
 
     def predict_proba(self, frame: Any) -> Any:
         """A frame of ids with the probability of each label."""
@@ -109,24 +108,23 @@ class Classifier(base.Estimator):
             {self.columns_.id: ids.tolist(), str(self.columns_.label): chosen}, backend=backend
         ).to_native()
 
-    def score(self, frame: Any, y: None = None) -> float:
+    def score(self, frame: Any, y: None = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The part of series whose label is right."""
         return self.evaluate(frame)["accuracy"]
 
     def evaluate(self, frame: Any) -> dict[str, float]:
-        """On series whose labels are known: accuracy, and that of always saying the commonest label; cross entropy;
-        of two labels the area under the ROC curve.
+        """On labelled series: accuracy, and that of always saying the commonest label; cross entropy; of two labels
+        the area under the ROC curve.
         """
         self._check_fitted()
-        table = read(frame, self.columns_, what="the table to evaluate on")
+        table = self._read(frame, "the table to evaluate on", labelled=True)
         assert table.labels is not None
         unknown = [k for k, c in enumerate(table.labels.tolist()) if c not in self.classes_]
         if unknown:
             k = unknown[0]
             raise ValueError(
-                f"the table to evaluate on: the label {table.labels[k]!r} of {self.columns_.id} {shown(table.ids[k])} "
-                f"was not in the training table, which had {', '.join(map(repr, self.classes_))}; leave such series "
-                "out."
+                f"the table to evaluate on: the label {table.labels[k]!r} of {table.named(k)} was not in the training "
+                f"table, which had {', '.join(map(repr, self.classes_))}; leave such series out."
             )
         _, probability, _ = self._probabilities(frame)
         truth = np.asarray([self.classes_.index(c) for c in table.labels.tolist()])
@@ -140,30 +138,20 @@ class Classifier(base.Estimator):
             metrics["auc"] = float(roc_auc(*map(jnp.asarray, (probability[:, 1], truth * 1.0, np.ones(len(truth))))))
         return dict.fromkeys(metrics, math.nan) if np.isnan(probability).any() else metrics
 
-    def attention(self, frame: Any) -> Any:
-        """The attention over time as a frame: id, time, which variable attends to which, and how much."""
-        self._check_fitted()
-        return explain.attention_frame(self, frame)
-
     def plot(self, frame: Any, id: Any, out: str | Path | None = None):
         """A picture of one series, and its attention where the model has one."""
         self._check_fitted()
-        return pictures.plot_seen(self, frame, id, out)
-
-    def save(self, folder: str | Path) -> Path:
-        """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""
-        self._check_fitted()
-        return save_estimator(self, folder)
+        return explain.plot_series(self, frame, id, out)
 
     def _probabilities(self, frame: Any) -> tuple[np.ndarray, np.ndarray, Any]:
         self._check_fitted()
         what = "the table to predict from"
-        table = read(frame, self.columns_.unlabelled, what=what)
+        table = self._read(frame, what)
         panel = self._scaled(table, what)
-        roomy = base.with_room(self.model_, panel, np.zeros((len(panel), 1)))
-        probability = base.in_parts(lambda series: _outputs(roomy, series), panel)
-        base.warn_of_none(probability, panel.ids)
-        return table.ids, probability, table.implementation
+        model = with_enough_steps(self.model_, panel, np.zeros((len(panel), 1)))
+        probability = in_batches(lambda series: _outputs(model, series), panel)
+        warn_of_failures(probability, panel.ids)
+        return table.ids, probability, table.backend
 
 
 @compiled

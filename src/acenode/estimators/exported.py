@@ -13,7 +13,7 @@ from ..compiled import in_full_precision
 from ..series import Panel, Series
 from ..tasks.forecast import mixture, predictions
 from ..train.checkpoint import write_atomically
-from .base import with_room
+from .inference import with_enough_steps
 from .saved import HEAD
 
 
@@ -22,24 +22,24 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
 
     The program takes `batch` series at a time: `times` (batch, rows) since the first time of each series in units of
     `unit`, padded by repeating the last; `values` (batch, rows, variables), NaN where missing; `length` (batch,) real
-    rows; and for a forecaster or an imputer `asked` (batch, queries). It gives mean and standard deviation at the
-    asked times, or the probabilities of the labels, all in the units of the data. All answers of a series
-    are NaN where one of its times needs more steps than there are. Values go in and come out in single precision.
+    rows; and for a forecaster or an imputer `queries` (batch, queries). It gives mean and standard deviation at the
+    query times, or the probabilities of the labels, all in the units of the data. All outputs of a series are NaN
+    where one of its times needs more steps than there are. Values go in and come out in single precision.
     """
     out = Path(out)
     if (out.parent / HEAD).is_file():
         raise ValueError(f"{out.parent.absolute()} holds a saved model; choose another place for the program.")
     width = len(estimator.columns_.values)
     single = jnp.float32
-    known = (
+    context = (
         jax.ShapeDtypeStruct((batch, rows), single),
         jax.ShapeDtypeStruct((batch, rows, width), single),
         jax.ShapeDtypeStruct((batch,), jnp.int32),
     )
     labels = estimator.task == "classify"
-    queried = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
+    at = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
     scaler = jax.tree.map(lambda x: np.asarray(x, np.float32), estimator.scaler_)
-    model = _roomy(estimator, rows, 1 if labels else queries)
+    model = _with_enough_steps(estimator, rows, 1 if labels else queries)
 
     def series(times, values, length):
         observed = ~jnp.isnan(values)
@@ -50,29 +50,29 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         trace = model.model(given, given.times[:, -1:], jax.random.key(0))
         return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.mask_failed().summary), axis=-1), axis=0)
 
-    def values_at(times, values, length, queried):
-        trace = model.model(series(times, values, length), queried, jax.random.key(0))
+    def values_at(times, values, length, queries):
+        trace = model.model(series(times, values, length), queries, jax.random.key(0))
         mean, log_variance = mixture(*predictions(model, trace.mask_failed()))
         return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
 
-    program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*known, *queried)
+    program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*context, *at)
     described = {
         "task": estimator.task,
         "variables": list(estimator.columns_.values),
         "classes": getattr(estimator, "classes_", None),
-        "unit": estimator.clock_.unit,
+        "unit": estimator.settings_.unit,
         "time": estimator.clock_.kind,
         "batch": batch,
         "rows": rows,
         "queries": None if labels else queries,
-        "inputs": ["times", "values", "length", *([] if labels else ["asked"])],
+        "inputs": ["times", "values", "length", *([] if labels else ["queries"])],
         "outputs": ["probability"] if labels else ["mean", "standard deviation"],
         "conventions": {
             "times": "since the first row of a series, divided by unit; in padding, the last time again",
-            "values": "NaN where not observed, and in padding; in single precision, as the answers are",
+            "values": "NaN where not observed, and in padding; in single precision, as the outputs are",
             "length": "rows of each series without padding",
-            **({} if labels else {"asked": "as times, sorted"}),
-            "reach": f"to {estimator.settings_.span:g} units; all answers of a series are NaN if one needs more",
+            **({} if labels else {"queries": "as times, sorted"}),
+            "reach": f"to {estimator.settings_.span:g} units; all outputs of a series are NaN if one needs more",
         },
         "call": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",
         "jax": jax.__version__,
@@ -87,10 +87,10 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     return beside
 
 
-def _roomy(estimator: Any, rows: int, queries: int) -> Any:
-    """The model with room for the steps of the longest series and question that the program takes."""
+def _with_enough_steps(estimator: Any, rows: int, queries: int) -> Any:
+    """The model, allowed the steps of the longest series and queries that the program takes."""
     width, span = len(estimator.columns_.values), estimator.settings_.span
     values = np.zeros((1, rows, width), np.float32)
     longest = Series(np.full((1, rows), span, np.float32), values, values > 0, np.full(1, rows, np.int32))
     panel = Panel(longest, np.zeros(1, object), estimator.columns_.values)
-    return with_room(estimator.model_, panel, np.full((1, queries), span, np.float32))
+    return with_enough_steps(estimator.model_, panel, np.full((1, queries), span, np.float32))

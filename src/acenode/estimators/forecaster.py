@@ -1,7 +1,7 @@
 """`Forecaster`: values of irregular series at later times, with their uncertainty."""
 
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -14,30 +14,23 @@ import numpy as np
 from ..compiled import compiled
 from ..datasets.split import Split
 from ..models.gru_ode_bayes import GRUODEBayes, Memory
-from ..series import Query, Scaler, Series, forecast
-from ..tasks import Forecast, Headed
-from ..train import Progress
-from . import base, explain, pictures
-from .registry import Entry, entry
-from .saved import save as save_estimator
-from .table import (
-    Kind,
-    given_times,
-    moments_of,
-    read,
-    shown,
-    shown_time,
-    stand_for_blanks,
-    times_of,
-    write_frame,
-    write_times,
-)
+from ..series import Panel, Query, Series, forecast
+from ..series.columns import shown, stands_for_blank
+from ..series.frames import Missing, default_backend, write_frame
+from ..series.table import column_of, frame_of
+from ..series.times import Clock, read_times
+from ..tasks import Forecast, Task
+from . import explain
+from .base import Estimator
+from .inference import gaussians, scores
+from .registry import Entry
 
 _CUTS, _CUT_BETWEEN = 2, (0.2, 1.0)  # how often each series is cut for training, and at which parts of its time
+_AT = "predict(at=...)"
 
 
-class Forecaster(base.Estimator):
-    """Learns from a table of measurements how series go on.
+class Forecaster(Estimator):
+    """Learns from a table of measurements how series continue.
 
         forecaster = Forecaster(id="patient", time="hour").fit(frame)
         forecaster.predict(frame, at=[24, 48])
@@ -47,7 +40,7 @@ class Forecaster(base.Estimator):
     - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;
-    - the others are chosen from the data where they are `None`; a fitted estimator shows them.
+    - the others are chosen from the data where they are `None`; a fitted estimator has them in `settings_`.
     """
 
     task = "forecast"
@@ -58,7 +51,7 @@ class Forecaster(base.Estimator):
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
-        missing: int | float | Sequence[int | float] | None = None,
+        missing: Missing = None,
         model: str | Entry = "ace-variables",
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),
@@ -75,91 +68,67 @@ class Forecaster(base.Estimator):
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
-    def fit(
-        self, frame: Any, y: Any = None, *, checkpoint: str | Path | None = None, progress: Progress | bool = False
-    ) -> "Forecaster":
-        """Train on a frame with one row for each id and time; blanks are missing values."""
-        base.no_target(y)
+    def _check_parameters(self) -> None:
         if not 0 < self.horizon < 1:
             raise ValueError(f"Forecaster(horizon={self.horizon}): expected a part between 0 and 1.")
         for q in self.quantiles:
             if not 0 < q < 1:
                 raise ValueError(f"Forecaster(quantiles=...): {q} is not between 0 and 1.")
-        kind = entry(self.model)
         for name in (self.id, self.time):
             if name in ("variable", "mean", *map(_quantile, self.quantiles)):
-                raise ValueError(f"the training table: {name!r} is a column of the answers too; rename it.")
-        table = base.read_training(self, frame)
-        settings, clock = base.choose_settings(table, self.model, self.get_params(), self.ahead)
-        split = base.split_of(len(table.ids), self.seed)
-        series = table.panel(clock).series
-        scaler = Scaler.fit(series[split.train])
-        series = scaler.scale(series)
-        data, split = self._training_queries(series, split)
-        if not data.scored[split.validation].any():
-            raise ValueError(
-                f"the training table: no series set aside has values in its last {self.horizon:.0%} to forecast; give "
-                "longer series or a larger horizon."
-            )
-        self.settings_, self.clock_, self.scaler_, self.columns_ = settings, clock, scaler, table.columns
-        self.entry_ = kind
-        task = Forecast()
-        base.train(self, self._build, task, data, split, series, checkpoint=checkpoint, progress=progress)
-        self._forget()
-        return self
+                raise ValueError(f"the training table: {name!r} is a column of the forecasts too; rename it.")
 
-    def _build(self, key) -> Headed:
-        return self._gaussian(key)
-
-    def _training_queries(self, series: Series, split: Split) -> tuple[Query, Split]:
+    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Query, Split]:
         """The last part of every series, to validate by; behind that each training series, cut at random moments.
 
-        A model that only ever answered about the next row would be lost further ahead.
+        A model that only ever predicted the next row would be lost further ahead.
         """
         random = np.random.default_rng(self.seed)
         chosen = np.tile(split.train, _CUTS)
         cuts = random.uniform(*_CUT_BETWEEN, (len(chosen), 1)) * _last_times(series[chosen])
-        queried = [self._last_part(series), forecast(series[chosen], cuts)]
-        together = jax.tree.map(lambda *parts: np.concatenate(parts), *queried)
-        return together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
+        queries = [self._last_part(series), forecast(series[chosen], cuts)]
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *queries)
+        if not together.scored[split.validation].any():
+            raise ValueError(
+                f"the training table: no series set aside has values in its last {self.horizon:.0%} to forecast; give "
+                "longer series or a larger horizon."
+            )
+        self._clear_updates()
+        return Forecast(), together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
 
     def _last_part(self, series: Series) -> Query:
-        """What is asked of series: their last part, from what came before."""
+        """The last part of each series, from what came before."""
         return forecast(series, (1 - self.horizon) * _last_times(series))
 
-    def _forget(self) -> None:
-        self.memory_: dict[Any, _Followed] = {}
-
-    # --- asking -----------------------------------------------------------------------------------------------
+    # --- predicting ---------------------------------------------------------------------------------------------
 
     def predict(self, frame: Any = None, at: Any = None) -> Any:
         """A frame (id, time, variable, mean, quantiles) at later times, of the kind of `frame`.
 
-        `at` are times as in the time column, asked of every id; or a frame with the columns id and time. Dates may be
-        text such as 2020-01-31T14:00; without a time zone they are in that of the frame. Without `frame`, the series
-        that `update` has been told of are carried on.
+        `at` are times as in the time column, for every id; or a frame with the columns id and time. Dates may be text
+        such as 2020-01-31T14:00; without a time zone they are in that of the frame. Without `frame`, the series that
+        `update` has been given are continued.
         """
         self._check_fitted()
         if at is None:
-            raise ValueError("predict(at=...): say at which times, e.g. at=[24, 48], or give a frame of ids and times.")
+            raise ValueError(f"{_AT}: say at which times, e.g. at=[24, 48], or give a frame of ids and times.")
         if frame is None:
-            return self._predict_followed(at)
+            return self._predict_updated(at)
         what = "the table to predict from"
-        table = read(frame, self.columns_, what=what)
-        self._clock(table, what)
-        queried = self._asked(at, table.ids, table.zone)
-        early = queried.times < table.first[queried.codes]
+        table = self._read(frame, what)
+        queries = self._queries(at, table.ids, table.clock)
+        early = queries.times < table.first[queries.codes]
         if early.any():
             k = int(np.argmax(early))
-            who, begins = table.ids[queried.codes[k]], float(table.first[queried.codes[k]])
+            code = queries.codes[k]
             raise ValueError(
-                f"predict(at=...): {table.shown_time(queried.times[k])} lies before the first row of {self.columns_.id} "
-                f"{shown(who)}, {table.shown_time(begins)}; ask for later times."
+                f"{_AT}: {table.clock.show(queries.times[k])} lies before the first row of {table.named(code)}, "
+                f"{table.clock.show(float(table.first[code]))}; ask for later times."
             )
-        since = queried.times - table.first[queried.codes]
-        self._check_reach(since, lambda k: table.shown_time(queried.times[k]), "predict(at=...)")
-        mean, sd = self._answer(self._scaled(table, what), queried, since / self.clock_.unit)
-        return self._answer_frame(queried, table.ids, mean, sd, table.kind, table.zone, table.implementation)
+        since = queries.times - table.first[queries.codes]
+        self._check_reach(since, lambda k: table.clock.show(queries.times[k]), _AT)
+        mean, sd = self._predicted(self._scaled(table, what), queries, since / self.settings_.unit)
+        return self._frame(queries, table.ids, mean, sd, table.clock, table.backend)
 
     def score(self, frame: Any, y: None = None) -> float:
         """Minus the negative log likelihood per value of the last part of each series: higher is better."""
@@ -168,39 +137,29 @@ class Forecaster(base.Estimator):
     def evaluate(self, frame: Any) -> dict[str, float]:
         """MSE (of scaled values), NegLL and coverage of the last part (`horizon`) of each series.
 
-        `mse_baseline` is the MSE of the last known value of each variable: what a model has to beat.
+        `mse_baseline` is the MSE of the last observed value of each variable: what a model has to beat.
         """
         self._check_fitted()
         what = "the table to evaluate on"
-        panel = self._scaled(read(frame, self.columns_, what=what), what)
+        panel = self._scaled(self._read(frame, what), what)
         query = self._last_part(panel.series)
         if not query.scored.any():
             raise ValueError(
                 f"{what}: no series has values in its last {self.horizon:.0%} to forecast; give longer ones."
             )
-        return base.measured(self.model_, query, panel)
-
-    def attention(self, frame: Any) -> Any:
-        """The attention over time as a frame: id, time, which variable attends to which, and how much."""
-        self._check_fitted()
-        return explain.attention_frame(self, frame)
+        return scores(self.model_, query, panel)
 
     def plot(self, frame: Any, id: Any, at: Any, out: str | Path | None = None):
         """A picture of one series with its forecast bands, and its attention where the model has one."""
         self._check_fitted()
-        return pictures.plot_forecast(self, frame, id, at, out)
+        return explain.plot_forecast(self, frame, id, at, out)
 
-    def save(self, folder: str | Path) -> Path:
-        """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""
-        self._check_fitted()
-        return save_estimator(self, folder)
-
-    # --- one observation at a time ----------------------------------------------------------------------------
+    # --- one observation at a time ------------------------------------------------------------------------------
 
     def update(self, id: Any, time: Any, values: Mapping[str, Any]) -> "Forecaster":
-        """Take in one more observation of a series, known or new, without its history.
+        """Take in one more observation of a series, an old or a new one, without its history.
 
-        For models that are a GRU-ODE-Bayes. The answers are those of `predict` on the whole history.
+        For models that are a GRU-ODE-Bayes. The forecasts are those of `predict` on the whole history.
         """
         self._check_fitted()
         model = self.model_.model
@@ -208,119 +167,111 @@ class Forecaster(base.Estimator):
             raise ValueError(
                 f"update: {self.settings_.model} needs the whole history; choose a model such as ace-variables."
             )
-        unknown = [name for name in values if name not in self.columns_.values]
+        unknown = [name for name in values if name not in (*self.columns_.values, *self.left_out_)]
         if unknown:
-            known = ", ".join(self.columns_.values)
-            raise ValueError(f"update: there is no variable {unknown[0]!r}; the model knows {known}.")
-        now = float(self._moments([time], "update(time=...)")[0])
+            names = ", ".join(map(str, self.columns_.values))
+            raise ValueError(f"update: there is no variable {unknown[0]!r}; the model has {names}.")
+        now = float(self.clock_.read([time], "update(time=...)")[0])
         x = np.asarray([[_value(values.get(name), name) for name in self.columns_.values]])
-        x = np.where(stand_for_blanks(x, self.columns_.missing), np.nan, x)
-        known = self.memory_.get(id)
-        if known is not None and now <= known.last:
+        x = np.where(stands_for_blank(x, self.columns_.missing), np.nan, x)
+        before = self.memory_.get(id)
+        if before is not None and now <= before.last:
             raise ValueError(
-                f"update: {shown(id)} was already observed at {self._shown_time(known.last)}; give a later time than "
-                f"that, not {self._shown_time(now)}."
+                f"update: {shown(id)} was already observed at {self.clock_.show(before.last)}; give a later time than "
+                f"that, not {self.clock_.show(now)}."
             )
-        memory, origin = (_remember(model), now) if known is None else (known.memory, known.origin)
+        memory, origin = (_start(model), now) if before is None else (before.memory, before.origin)
         seen = ~np.isnan(x)
         if seen.any():  # a row of blanks says nothing, as in a table
-            moment = np.asarray([(now - origin) / self.clock_.unit], np.float32)
+            moment = np.asarray([(now - origin) / self.settings_.unit], np.float32)
             scaled = np.where(seen, (x - np.asarray(self.scaler_.shift)) / np.asarray(self.scaler_.spread), 0.0)
-            memory = _take_in(model, memory, jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
-        self.memory_[id] = _Followed(memory, origin, now)
+            memory = _observe(model, memory, jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
+        self.memory_[id] = _Updated(memory, origin, now)
         return self
 
-    def _predict_followed(self, at) -> Any:
+    def _clear_updates(self) -> None:
+        self.memory_: dict[Any, _Updated] = {}
+
+    def _predict_updated(self, at: Any) -> Any:
         if not self.memory_:
             raise ValueError("predict: no frame was given and no observation by update; give one of them.")
-        model, kind, zone = self.model_.model, self.clock_.kind, self.clock_.zone
         ids = np.empty(len(self.memory_), object)
         ids[:] = list(self.memory_)
-        followed = list(self.memory_.values())
-        queried = self._asked(at, ids, zone)
-        late = np.asarray([each.last for each in followed])[queried.codes] >= queried.times
+        updated = list(self.memory_.values())
+        queries = self._queries(at, ids, self.clock_)
+        late = np.asarray([each.last for each in updated])[queries.codes] >= queries.times
         if late.any():
             k = int(np.argmax(late))
-            who, last = shown(ids[queried.codes[k]]), self._shown_time(followed[queried.codes[k]].last)
+            who, last = shown(ids[queries.codes[k]]), self.clock_.show(updated[queries.codes[k]].last)
             raise ValueError(
-                f"predict(at=...): {who} was observed at {last}, not before {self._shown_time(queried.times[k])}; ask "
-                "for later times."
+                f"{_AT}: {who} was observed at {last}, not before {self.clock_.show(queries.times[k])}; ask for later "
+                "times."
             )
-        since = queried.times - np.asarray([each.origin for each in followed])[queried.codes]
-        self._check_reach(since, lambda k: self._shown_time(queried.times[k]), "predict(at=...)")
-        moments = (since / self.clock_.unit).astype(np.float32)
-        answers = np.zeros((2, len(queried.codes), len(self.columns_.values)), np.float32)
-        carried = [each.memory for each in followed]
-        for k in np.argsort(queried.times, kind="stable"):  # from one asked time to the next, as a whole history is
-            code = queried.codes[k]
-            carried[code], mean, sd = _ask(model, carried[code], jnp.asarray(moments[k : k + 1]))
-            answers[:, k] = mean[0], sd[0]
-        mean = np.asarray(self.scaler_.unscale(answers[0]))
-        sd = np.asarray(self.scaler_.unscale_deviation(answers[1]))
-        given = given_times(at)
-        backend = given.implementation.value if isinstance(given, nw.DataFrame) else _installed()
-        return self._answer_frame(queried, ids, mean, sd, kind, zone, backend)
+        since = queries.times - np.asarray([each.origin for each in updated])[queries.codes]
+        self._check_reach(since, lambda k: self.clock_.show(queries.times[k]), _AT)
+        moments = (since / self.settings_.unit).astype(np.float32)
+        outputs = np.zeros((2, len(queries.codes), len(self.columns_.values)), np.float32)
+        memories = [each.memory for each in updated]
+        for k in np.argsort(queries.times, kind="stable"):  # from one query time to the next, as a whole history is
+            code = queries.codes[k]
+            memories[code], mean, sd = _emit(self.model_.model, memories[code], jnp.asarray(moments[k : k + 1]))
+            outputs[:, k] = mean[0], sd[0]
+        mean = np.asarray(self.scaler_.unscale(outputs[0]))
+        sd = np.asarray(self.scaler_.unscale_deviation(outputs[1]))
+        given = listed(at)
+        backend = given.implementation.value if isinstance(given, nw.DataFrame) else default_backend()
+        return self._frame(queries, ids, mean, sd, self.clock_, backend)
 
-    # --- parts ------------------------------------------------------------------------------------------------
+    # --- parts --------------------------------------------------------------------------------------------------
 
-    def _shown_time(self, time: float) -> str:
-        return shown_time(time, self.clock_.kind, self.clock_.zone)
-
-    def _moments(self, times: Sequence[Any], what: str) -> np.ndarray:
-        """Given times as numbers, or as seconds since 1970."""
-        return moments_of(times, self.clock_.kind, self.clock_.zone, what)
-
-    def _asked(self, at: Any, ids: np.ndarray, zone: str | None) -> "_Asked":
-        """Which times are asked of which series."""
-        given, what = given_times(at), "predict(at=...)"
+    def _queries(self, at: Any, ids: np.ndarray, clock: Clock) -> "_Queries":
+        """Which times are queried of which series."""
+        given = listed(at)
         if not isinstance(given, nw.DataFrame):
-            times = np.unique(moments_of(given, self.clock_.kind, zone, what))
+            times = np.unique(clock.read(given, _AT))
             if len(times) == 0:
-                raise ValueError(f"{what}: give at least one time.")
-            return _Asked(np.repeat(np.arange(len(ids)), len(times)), np.tile(times, len(ids)))
-        for column in (self.columns_.id, self.columns_.time):
-            if column not in given.columns:
-                raise ValueError(f"{what}: there is no column {column!r}; give the columns of ids and times.")
-        times, kind, at_zone = times_of(given.get_column(self.columns_.time), what)
-        if kind != self.clock_.kind:
-            raise ValueError(f"{what}: the times are {kind}s, those of the model {self.clock_.kind}s; convert them.")
-        if (at_zone is None) != (zone is None):
-            have, lack = ("those asked for", "those known") if zone is None else ("those known", "those asked for")
-            raise ValueError(f"{what}: {have} have a time zone and {lack} have none; give both or none of them one.")
-        code = {item: k for k, item in enumerate(ids.tolist())}
-        wanted = given.get_column(self.columns_.id).to_list()
-        unseen = [item for item in wanted if item not in code]
+                raise ValueError(f"{_AT}: give at least one time.")
+            return _Queries(np.repeat(np.arange(len(ids)), len(times)), np.tile(times, len(ids)))
+        wanted = column_of(given, self.columns_.id, _AT).to_list()
+        times, at_clock = read_times(column_of(given, self.columns_.time, _AT), _AT)
+        if at_clock.kind != clock.kind:
+            raise ValueError(f"{_AT}: the times are {at_clock.kind}s, those of the model {clock.kind}s; convert them.")
+        if (at_clock.zone is None) != (clock.zone is None):
+            these, others = ("have one", "have none") if clock.zone is None else ("have none", "have one")
+            raise ValueError(
+                f"{_AT}: of a time zone the query times {these} and those of the table {others}; give it to both or "
+                "none."
+            )
+        places = {item: k for k, item in enumerate(ids.tolist())}
+        unseen = [item for item in wanted if item not in places]
         if unseen:
             raise ValueError(
-                f"{what}: {self.columns_.id} {shown(unseen[0])} is asked for, but the table has no rows of it; leave "
-                "it out or add its rows."
+                f"{_AT}: {self.columns_.id} {shown(unseen[0])} is queried, but the table has no rows of it; leave it "
+                "out or add its rows."
             )
-        return _Asked(np.asarray([code[item] for item in wanted]), times)
+        return _Queries(np.asarray([places[item] for item in wanted]), times)
 
-    def _answer(self, panel: base.Panel, queried: "_Asked", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation for each asked id and time, in the units of the data."""
-        used, codes = np.unique(queried.codes, return_inverse=True)
-        order = np.lexsort((since, codes))  # in time, as a solver walks
+    def _predicted(self, panel: Panel, queries: "_Queries", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation for each queried id and time, in the units of the data."""
+        used, codes = np.unique(queries.codes, return_inverse=True)
+        order = np.lexsort((since, codes))  # in time, as a solver goes
         starts = np.searchsorted(codes[order], np.arange(len(used) + 1))
         counts = np.diff(starts)
-        places = np.minimum(np.arange(counts.max()), counts[:, None] - 1)  # filled up with the last
-        queries = since[order][starts[:-1, None] + places].astype(np.float32)
+        places = np.minimum(np.arange(counts.max()), counts[:, None] - 1)  # padded with the last
+        times = since[order][starts[:-1, None] + places].astype(np.float32)
         slots = np.empty(len(codes), int)
         slots[order] = np.arange(len(codes)) - starts[codes[order]]
-        mean, log_variance = base.gaussians(self.model_, panel[used], queries)
+        mean, log_variance = gaussians(self.model_, panel[used], times)
         mean = np.asarray(self.scaler_.unscale(mean))[codes, slots]
         sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[codes, slots]
         return mean, sd
 
-    def _answer_frame(
-        self, queried: "_Asked", ids: np.ndarray, mean, sd, kind: Kind, zone: str | None, backend: Any
-    ) -> Any:
+    def _frame(self, queries: "_Queries", ids: np.ndarray, mean, sd, clock: Clock, backend: Any) -> Any:
         names = self.columns_.values
-        each = len(names)
         data: dict[str, Any] = {
-            self.columns_.id: ids[np.repeat(queried.codes, each)].tolist(),
-            self.columns_.time: write_times(np.repeat(queried.times, each), kind, zone, backend),
-            "variable": list(names) * len(queried.codes),
+            self.columns_.id: ids[np.repeat(queries.codes, len(names))].tolist(),
+            self.columns_.time: clock.write(np.repeat(queries.times, len(names)), backend),
+            "variable": list(names) * len(queries.codes),
             "mean": mean.ravel().astype(np.float64),
         }
         for q in self.quantiles:
@@ -328,30 +279,42 @@ class Forecaster(base.Estimator):
         return write_frame(data, backend)
 
 
-def _last_times(series: Series) -> np.ndarray:
-    return np.take_along_axis(np.asarray(series.times), np.asarray(series.length)[:, None] - 1, axis=1)
-
-
-class _Followed(NamedTuple):
-    """A series that is followed: what the model knows, and the first and last time it was told of."""
+class _Updated(NamedTuple):
+    """A series given by `update`: the state of the model, and the first and last time."""
 
     memory: Memory
     origin: float
     last: float
 
 
-class _Asked:
-    """Times asked of series: `codes[k]` is the place of the series, `times[k]` the time."""
+class _Queries(NamedTuple):
+    """`codes[k]` is the place of a series, `times[k]` the time at which it is queried."""
 
-    def __init__(self, codes: np.ndarray, times: np.ndarray):
-        self.codes, self.times = codes, times
+    codes: np.ndarray
+    times: np.ndarray
+
+
+def listed(at: Any) -> "nw.DataFrame | Sequence[Any]":
+    """Query times: a frame behind one interface, or a list."""
+    seen = nw.from_native(at, pass_through=True, allow_series=True)
+    if isinstance(seen, nw.DataFrame | nw.LazyFrame):
+        return frame_of(at, _AT)
+    if isinstance(seen, nw.Series):
+        return seen.to_list()
+    if isinstance(at, str | date | np.generic) or not isinstance(at, Iterable):
+        return [at]
+    return list(at)
+
+
+def _last_times(series: Series) -> np.ndarray:
+    return np.take_along_axis(np.asarray(series.times), np.asarray(series.length)[:, None] - 1, axis=1)
 
 
 def _quantile(q: float) -> str:
     return f"q{q:g}"
 
 
-def _value(given: Any, name: str) -> float:
+def _value(given: Any, name: Any) -> float:
     try:
         value = np.nan if given is None else float(given)
     except (TypeError, ValueError) as error:
@@ -361,23 +324,18 @@ def _value(given: Any, name: str) -> float:
     return value
 
 
-def _installed() -> str:
-    """The first library of frames that there is."""
-    return next(name for name in ("pandas", "polars", "pyarrow") if find_spec(name) is not None)
-
-
 @compiled
-def _remember(model: GRUODEBayes) -> Memory:
+def _start(model: GRUODEBayes) -> Memory:
     return model.fit_reference_statistics()
 
 
 @compiled
-def _take_in(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory:
+def _observe(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory:
     return model.observe(model.advance(memory, moment), values, seen)
 
 
 @compiled
-def _ask(model: GRUODEBayes, memory: Memory, moment):
+def _emit(model: GRUODEBayes, memory: Memory, moment):
     memory = model.advance(memory, moment)
     mean, log_variance = model.emit(memory)
     return memory, mean, jnp.exp(0.5 * log_variance)

@@ -1,7 +1,7 @@
-"""The models an estimator can be asked for by name."""
+"""The models of the estimators, by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -42,7 +42,7 @@ EXTRA = 5
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model must know of the data."""
+    """The sizes of the data and of the model."""
 
     variables: int
     hidden: int
@@ -53,17 +53,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Entry:
-    """A model by name, or your own: how it is built, and what can be asked of it.
+    """A model by name, or your own: how it is built, and between what it attends.
 
-    `build(sizes, key)` gives a module that answers `module(series, times, key) -> Trace`.
+    `build(sizes, key)` gives a module with the call `module(series, times, key) -> Trace`.
     `state` and `summary` are the sizes of what heads read; a model with an emission of its own has no use for the
     first.
     """
 
-    build: Callable[[Sizes, Array], Any]
-    summary: Callable[[Sizes], int]
-    state: Callable[[Sizes], int] | None
-    says: str
+    build: Callable[[Sizes, Array], Any] = field(repr=False)
+    summary: Callable[[Sizes], int] = field(repr=False)
+    state: Callable[[Sizes], int] | None = field(repr=False)
+    description: str
     attends: Attends | None = None
 
 
@@ -146,8 +146,8 @@ def _latent_attentive(s: Sizes, key):
     return CoEvolvingODE(f, g, Pairwise(), Correlation(s.hidden), _solver(s))
 
 
-def _filter(cell: Callable, says: str) -> Entry:
-    return Entry(lambda s, key: Filter(cell(s.variables, s.hidden, key=key)), _hidden, _hidden, says)
+def _filter(cell: Callable, description: str) -> Entry:
+    return Entry(lambda s, key: Filter(cell(s.variables, s.hidden, key=key)), _hidden, _hidden, description)
 
 
 def _wider(s: Sizes) -> int:

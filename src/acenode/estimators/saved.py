@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FORMAT = 2
+FORMAT = 3
 ARRAYS, HEAD = "model.safetensors", "model.json"
 _OURS = (ARRAYS, HEAD, "report")  # what a folder of a model may hold
 
@@ -78,6 +78,8 @@ def _write(estimator: Any, part: Path) -> None:
         "settings": asdict(estimator.settings_),
         "summary": asdict(estimator.summary_),
         "columns": estimator.columns_._asdict(),
+        "left_out": estimator.left_out_,
+        "validation_ids": estimator.validation_ids_,
         "clock": asdict(estimator.clock_),
         "scaler": {name: getattr(estimator.scaler_, name) for name in ("shift", "spread", "kind")},
         "classes": getattr(estimator, "classes_", None),
@@ -144,12 +146,14 @@ def read_head(folder: str | Path) -> dict[str, Any]:
 def load(folder: str | Path, model: Any = None) -> Any:
     """The saved estimator. `model` is the `Entry` of one that was fitted with a model of your own."""
     from ..series import Scaler
+    from ..series.table import Columns
+    from ..series.times import Clock
     from ..train import enable_compilation_cache
     from ..train.checkpoint import CheckpointMismatch, load_arrays
     from . import Classifier, Forecaster, Imputer
-    from .base import Settings, Summary, at_rest
+    from .inference import without_sampling
     from .registry import OWN, Entry, entry
-    from .table import Clock, Columns
+    from .training import Settings, Summary
 
     enable_compilation_cache()
     head = read_head(folder)
@@ -169,6 +173,8 @@ def load(folder: str | Path, model: Any = None) -> Any:
         estimator.summary_ = Summary(**{**head["summary"], "notes": tuple(head["summary"]["notes"])})
         columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
         estimator.columns_ = Columns(**columns)
+        estimator.left_out_ = tuple(head["left_out"])
+        estimator.validation_ids_ = head["validation_ids"]
         estimator.clock_ = Clock(**head["clock"])
         if head["classes"] is not None:
             estimator.classes_ = head["classes"]
@@ -179,13 +185,14 @@ def load(folder: str | Path, model: Any = None) -> Any:
         scaler = head["scaler"]
         estimator.scaler_ = Scaler(np.asarray(scaler["shift"]), np.asarray(scaler["spread"]), scaler["kind"])
         # Saved in double precision and loaded in single, or the other way round.
-        estimator.model_ = at_rest(jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded))
+        in_precision = jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded)
+        estimator.model_ = without_sampling(in_precision)
     except (KeyError, TypeError, CheckpointMismatch) as error:
         raise ModelFolderError(
             f"{folder} does not fit together ({error}); restore the folder or train again."
         ) from error
-    if hasattr(estimator, "_forget"):
-        estimator._forget()
+    if isinstance(estimator, Forecaster):
+        estimator._clear_updates()
     return estimator
 
 

@@ -10,5 +10,5 @@ from .groups import (
     hold_attention as hold_attention,
     parameter_count as parameter_count,
 )
-from .progress import Bar as Bar, Progress as Progress, Quiet as Quiet
+from .progress import Bar as Bar, Progress as Progress, Quiet as Quiet, StopTraining as StopTraining
 from .recipe import Member as Member, Recipe as Recipe, members as members

@@ -19,7 +19,7 @@ from .algorithm import Program, Rates, Rows
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
 from .evaluate import check_rows, padded, take
-from .progress import Progress, Quiet
+from .progress import Progress, Quiet, StopTraining
 from .recipe import Member, Recipe
 
 
@@ -114,6 +114,8 @@ def fit(
                 head["devices"] = devices
                 save_arrays(path, state, head)
             progress.epoch(epoch, record, program.steps * program.batch * len(members))
+    except StopTraining:
+        pass
     finally:
         progress.stop()
 

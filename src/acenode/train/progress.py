@@ -11,6 +11,10 @@ from ..tasks.task import Task
 from .recipe import Member, Recipe
 
 
+class StopTraining(Exception):
+    """Raised by `Progress.epoch`: `fit` ends after this epoch with the best parameters so far."""
+
+
 @runtime_checkable
 class Progress(Protocol):
     """Is told when a run starts, after every epoch, and when it stops, however it stops."""

@@ -1,46 +1,23 @@
 """Frames of any kind become series; every fault is one sentence with its place and the fix."""
 
 import datetime as dt
-import re
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
-from frames import KINDS, VALUES, dated, labelled, machines, of_kind
+from frames import KINDS, VALUES, dated, labelled, machines, of_kind, refused
 
-from acenode import Forecaster
-from acenode.estimators.base import choose_settings, read_training
-from acenode.estimators.table import (
-    Clock,
-    Columns,
-    given_times,
-    moments_of,
-    read,
-    shown_time,
-    unheld,
-    value_columns,
-    write_times,
-)
+from acenode.series.table import Columns, absent_codes, read, value_columns
+from acenode.series.times import Clock
 
 COLUMNS = Columns("machine", "hour", VALUES)
-HOURS = Clock("number", 1.0)
 
 
 def small(**changes) -> pd.DataFrame:
     data = {"machine": ["a", "a", "b", "b"], "hour": [0.0, 1.0, 0.0, 2.0], "heat": [1.0, 2.0, 3.0, 4.0]}
     return pd.DataFrame({**data, "flow": [1.0, np.nan, 0.5, 2.0], **changes})
-
-
-def refused(call, *words: str) -> str:
-    """The sentence with which a call is refused, which says these words."""
-    with pytest.raises(ValueError) as caught:
-        call()
-    said = str(caught.value)
-    for word in words:
-        assert word in said, said
-    assert said.endswith(".") and "\n" not in said
-    return said
 
 
 # --- what is read ---------------------------------------------------------------------------------------------------
@@ -50,7 +27,7 @@ def refused(call, *words: str) -> str:
 def test_every_kind_of_frame_is_read_alike(kind):
     frame = machines(4)
     table, plain = read(of_kind(frame, kind), COLUMNS), read(frame, COLUMNS)
-    assert table.implementation == kind
+    assert table.backend == kind
     assert table.ids.tolist() == ["m00", "m01", "m02", "m03"]
     np.testing.assert_array_equal(table.times, plain.times)
     np.testing.assert_array_equal(table.values, plain.values)
@@ -64,25 +41,14 @@ def test_numbers_that_stand_for_a_blank_are_blanks(kind):
     columns = Columns("machine", "hour", ("heat", "flow", "slow"), missing=(-999.0, -99.9, 1e39, 0.25))
     table, gap = read(frame, columns), np.nan
     np.testing.assert_array_equal(table.values, [[1, gap, gap], [gap, 7, gap], [gap, 8, 3], [gap, -1, 2]])
-    assert table.ids.tolist() == [-999, 2] and unheld(frame, columns, "it") == [0.25]
-
-
-def test_what_no_cell_holds_is_told_in_training():
-    frame = machines(6).assign(flow=7)
-    frame.loc[0, "flow"] = -9
-    with pytest.warns(UserWarning, match="77 is said to stand for a missing value, and no cell holds it"):
-        refused(
-            lambda: read_training(Forecaster("machine", "hour", missing=[77, -9]), frame), "'flow' is 7 in every row"
-        )
-    wrong = Forecaster("machine", "hour").set_params(missing="NA")
-    refused(lambda: read_training(wrong, frame), "missing='NA': expected a number")
+    assert table.ids.tolist() == [-999, 2] and absent_codes(frame, columns, "it") == [0.25]
 
 
 def test_interleaved_ids_become_series_in_the_order_of_appearance():
     frame = small().iloc[[2, 0, 3, 1]]
     table = read(frame, COLUMNS)
     assert table.ids.tolist() == ["b", "a"]
-    panel = table.panel(HOURS)
+    panel = table.panel()
     np.testing.assert_array_equal(panel.series.values[1, :, 0], [1, 2])
     np.testing.assert_array_equal(panel.series.times[0], [0, 2])
     np.testing.assert_array_equal(table.order, [0, 2, 1, 3])
@@ -91,7 +57,7 @@ def test_interleaved_ids_become_series_in_the_order_of_appearance():
 def test_panel_pads_with_the_last_time_and_nothing_observed():
     frame = machines(6)
     table = read(frame, COLUMNS)
-    series = table.panel(HOURS).series
+    series = table.panel().series
     for k, id in enumerate(table.ids):
         own = frame[frame["machine"] == id]
         n = len(own)
@@ -125,8 +91,8 @@ def test_true_and_false_with_blanks_are_values():
 def test_points_in_time_come_back_as_they_were(kind, zone):
     frame = of_kind(dated(machines(3), zone), kind)
     table = read(frame, COLUMNS)
-    assert (table.kind, table.zone) == ("datetime", zone)
-    back = write_times(table.times, "datetime", zone, kind).to_list()
+    assert table.clock == Clock("datetime", zone)
+    back = table.clock.write(table.times, kind).to_list()
     assert back == list(frame["hour"].to_pylist() if kind == "pyarrow" else frame["hour"])
 
 
@@ -139,8 +105,8 @@ def test_hours_across_a_change_of_the_clock_are_real_hours():
 def test_an_offset_is_a_zone():
     when = pd.to_datetime(["2021-03-28 01:30+05:30", "2021-03-28 03:30+05:30"] * 2)
     table = read(small(hour=when), COLUMNS)
-    assert write_times(table.times, "datetime", table.zone, "pandas").to_list() == list(when)
-    assert shown_time(table.times[0], "datetime", table.zone) == "2021-03-28 01:30:00+05:30"
+    assert table.clock.write(table.times, "pandas").to_list() == list(when)
+    assert table.clock.show(table.times[0]) == "2021-03-28 01:30:00+05:30"
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -150,8 +116,29 @@ def test_dates_are_points_in_time(library):
     if library == "polars":
         frame = pl.from_pandas(frame.drop(columns="hour")).with_columns(pl.Series("hour", days))
     table = read(frame, COLUMNS)
-    assert table.kind == "datetime" and table.zone is None
+    assert table.clock == Clock("datetime")
     np.testing.assert_array_equal(np.diff(table.times[:2]), [2 * 86400])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("offsets", "zone"), [(("", ""), None), (("Z", "Z"), "UTC"), (("+0530", "+05:30"), "+05:30"), (("+01", "Z"), "UTC")]
+)
+def test_dates_as_text_are_dates(kind, offsets, zone):
+    texts = [f"2024-03-30T10:43:12{offsets[0]}", f" 2024-04-01 10:43{offsets[1]}"] * 2
+    table = read(of_kind(small(hour=texts), kind), COLUMNS)
+    assert table.clock == Clock("datetime", zone)
+    moments = [dt.datetime.fromisoformat(text.strip()) for text in texts]
+    aware = [m if m.tzinfo else m.replace(tzinfo=dt.UTC) for m in moments]
+    np.testing.assert_array_equal(table.times, [m.timestamp() for m in aware])
+    back = table.clock.write(table.times, kind).to_list()
+    assert [dt.datetime.fromisoformat(b) if isinstance(b, str) else b for b in back] == moments
+    assert table.clock.read(["2024-03-30T10:43:12"], "at")[0] == table.times[0] or offsets[0] == "+01"
+
+
+def test_a_time_zone_in_some_rows_only_is_refused():
+    hours = ["2024-01-01T12:00Z", "2024-01-02T12:00", "2024-01-01T12:00Z", "2024-01-02T12:00Z"]
+    refused(lambda: read(small(hour=hours), COLUMNS), "'hour' has a time zone in some rows, and none in row 2")
 
 
 def test_numbers_of_numpy_as_ids_become_plain_ones():
@@ -181,44 +168,31 @@ def test_values_default_to_all_other_columns():
 )
 def test_a_moment_in_any_form_is_read_in_the_zone_of_the_table(given):
     truth = pd.Timestamp("2021-03-27 07:00", tz="Europe/Berlin").timestamp()
-    assert moments_of([given], "datetime", "Europe/Berlin", "at")[0] == truth
+    assert Clock("datetime", "Europe/Berlin").read([given], "at")[0] == truth
 
 
 def test_a_day_without_a_zone_is_its_midnight():
     truth = dt.datetime(2021, 3, 27, tzinfo=dt.UTC).timestamp()
     for given in ("2021-03-27", dt.date(2021, 3, 27), np.datetime64("2021-03-27")):
-        assert moments_of([given], "datetime", None, "at")[0] == truth
+        assert Clock("datetime", None).read([given], "at")[0] == truth
 
 
 @pytest.mark.parametrize("given", ["noon", 3, pd.NaT, np.datetime64("NaT"), None])
 def test_what_is_no_date_is_refused(given):
-    refused(lambda: moments_of([given], "datetime", None, "at"), "at: ")
+    refused(lambda: Clock("datetime", None).read([given], "at"), "at: ")
 
 
 @pytest.mark.parametrize("given", ["3", dt.date(2020, 1, 1), np.datetime64("2020-01-01"), np.timedelta64(3, "h"), None])
 def test_what_is_no_number_is_refused(given):
-    refused(lambda: moments_of([given], "number", None, "at"), "not a number")
+    refused(lambda: Clock("number").read([given], "at"), "not a number")
 
 
 def test_infinite_times_are_refused():
-    refused(lambda: moments_of([1.0, np.inf], "number", None, "at"), "inf", "finite")
+    refused(lambda: Clock("number").read([1.0, np.inf], "at"), "inf", "finite")
 
 
 def test_a_zone_where_the_table_has_none_is_refused():
-    refused(lambda: moments_of(["2021-03-27T06:00Z"], "datetime", None, "at"), "has a time zone")
-
-
-@pytest.mark.parametrize(
-    "at", [[1, 2], (1, 2), range(1, 3), np.asarray([1, 2]), pd.Series([1, 2]), pl.Series([1, 2]), pd.Index([1, 2])]
-)
-def test_times_come_in_any_list(at):
-    assert list(given_times(at)) == [1, 2]
-
-
-def test_one_time_needs_no_list():
-    assert given_times(24) == [24]
-    assert given_times("2020-01-01") == ["2020-01-01"]
-    assert given_times(np.float64(3)) == [3]
+    refused(lambda: Clock("datetime", None).read(["2021-03-27T06:00Z"], "at"), "has a time zone")
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -295,13 +269,8 @@ def test_a_text_of_spaces_is_blank(kind):
     refused(lambda: read(frame, labelled), "'state'", "row 2", "blank")
 
 
-def test_times_as_text_are_refused():
+def test_numbers_of_time_as_text_are_refused():
     refused(lambda: read(small(hour=["1", "2", "3", "4"]), COLUMNS), "'hour'", "'1'", "dates")
-
-
-def test_a_series_of_blanks_only_is_named():
-    frame = small(heat=[1, 2, np.nan, np.nan], flow=[1, 2, np.nan, np.nan])
-    refused(lambda: read(frame, COLUMNS), "machine 'b'", "no value", "drop")
 
 
 def test_a_label_that_varies_names_both_rows():
@@ -352,72 +321,11 @@ def test_codes_with_leading_zeros_are_refused_with_the_way_out(kind):
 def test_times_that_single_precision_confuses_are_named():
     frame = small(hour=[0.0, 1.0, 0.0, 2.0])
     frame = pd.concat([frame, pd.DataFrame({"machine": "b", "hour": [1e9, 1e9 + 1], "heat": 1.0, "flow": 2.0})])
-    refused(lambda: read(frame, COLUMNS).panel(HOURS), "machine 'b'", "1000000000 and 1000000001")
-
-
-# --- what cannot be learned from ------------------------------------------------------------------------------------
-
-
-def training(frame):
-    return read_training(Forecaster("machine", "hour"), frame)
-
-
-def test_a_single_series_is_refused():
-    refused(lambda: training(machines(1)), "one series", "at least 5", "Cut")
-    refused(lambda: training(machines(3)), "3 series")
-
-
-def test_constant_and_blank_columns_are_refused():
-    refused(lambda: training(machines(8).assign(flow=7.0)), "'flow'", "7 in every row", "leave it out")
-    refused(lambda: training(machines(8).assign(flow=np.nan)), "'flow'", "blank in every row")
-
-
-def test_series_of_one_row_have_room_for_a_step():
-    first = machines(8).groupby("machine").head(1)
-    settings, _ = choose_settings(training(first), "gru-d", {"seed": 0}, 0.0)
-    assert settings.span > 0 and settings.unit > 0
-
-
-def test_settings_come_from_the_data_and_from_the_user():
-    table = training(machines(40))
-    none = {name: None for name in ("hidden", "batch_size", "epochs", "patience", "learning_rate", "penalty")}
-    settings, clock = choose_settings(table, "gru-d", {**none, "seed": 3}, 1.0)
-    spans = table.last - table.first
-    assert clock.unit == pytest.approx(np.quantile(spans, 0.9) / 10)
-    assert settings.span == pytest.approx(2 * spans.max() / clock.unit)
-    assert (settings.hidden, settings.batch_size, settings.seed) == (16, 5, 3)
-    settings, _ = choose_settings(table, "gru-d", {**none, "seed": 0, "hidden": 5, "epochs": 7}, 1.0)
-    assert (settings.hidden, settings.epochs) == (5, 7)
-
-
-@pytest.mark.parametrize("name", ["hidden", "batch_size", "epochs", "learning_rate"])
-def test_settings_must_be_positive(name):
-    refused(lambda: choose_settings(training(machines(8)), "gru-d", {name: 0, "seed": 0}, 1.0), f"{name}=0")
-
-
-def test_the_clock_of_dates_does_not_depend_on_the_zone():
-    none = {"seed": 0}
-    clocks = [choose_settings(training(dated(machines(8), z)), "gru-d", none, 1.0)[1] for z in (None, "Asia/Tokyo")]
-    assert clocks[0].unit == clocks[1].unit == 3600 * choose_settings(training(machines(8)), "gru-d", none, 1.0)[1].unit
-    assert clocks[1].zone == "Asia/Tokyo"
-    assert re.fullmatch(r"[\d.e+]+ seconds", clocks[0].describe())
-
-
-def test_ten_thousand_series_are_read_at_once():
-    import time
-
-    count, rows = 10_000, 20
-    frame = pd.DataFrame({"machine": np.repeat(np.arange(count), rows), "hour": np.tile(np.arange(rows) * 1.0, count)})
-    frame = frame.assign(heat=np.arange(len(frame)) % 7, flow=1.0)
-    began = time.process_time()
-    panel = read(frame, COLUMNS).panel(HOURS)
-    assert len(panel) == count and time.process_time() - began < 5
+    refused(lambda: read(frame, COLUMNS).panel(), "machine 'b'", "1000000000 and 1000000001")
 
 
 def test_ids_of_a_part_of_a_larger_table_are_those_in_it():
     """The dictionary of an Arrow column knows the ids of all rows that there once were."""
-    import pyarrow as pa
-
     whole = pa.table({"id": pa.array(["a", "b", "c", "b"]).dictionary_encode(), "time": [1, 1, 1, 2], "x": [1.0] * 4})
     part = whole.filter(pa.array([False, True, True, True]))
     read_back = read(part, Columns("id", "time", ("x",)))
@@ -441,18 +349,10 @@ def test_days_written_as_one_number_are_not_taken_for_a_count(below):
     days = np.asarray([20231231, 20240101, 20231230, 20240229]) * below
     refused(lambda: read(small(hour=days), COLUMNS), f"such as {days[0]}, look like dates")
     days[1] = 20231232 * below  # no such day
-    assert read(small(hour=days), COLUMNS).kind == "number"
+    assert read(small(hour=days), COLUMNS).clock.kind == "number"
     within = 20240101 * below + np.asarray([0, 1, 0, 1]) * (below > 1) + np.asarray([0, 1, 0, 1]) * 99 * (below == 1)
-    assert read(small(hour=within), COLUMNS).kind == "number"  # hours of one day, or 20240200, which is none
+    assert read(small(hour=within), COLUMNS).clock.kind == "number"  # hours of one day, or 20240200, which is none
 
 
 def test_a_long_table_is_told_of_the_pivot():
     refused(lambda: read(small(hour=[0.0, 0.0, 0.0, 2.0]), COLUMNS), "in rows 1 and 2; merge", "(a pivot)")
-
-
-def test_all_columns_of_which_nothing_can_be_learned_are_named():
-    frame = machines().assign(old=np.nan, same=7.0)
-    refused(
-        lambda: read_training(Forecaster("machine", "hour"), frame),
-        "column 'old' is blank in every row, column 'same' is 7 in every row; leave them out.",
-    )

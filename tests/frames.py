@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pytest
 
 VALUES = ("heat", "flow")
 KINDS = ("pandas", "polars", "pyarrow")
@@ -45,3 +46,14 @@ def of_kind(frame: pd.DataFrame, kind: str):
 
 def to_pandas(frame) -> pd.DataFrame:
     return frame if isinstance(frame, pd.DataFrame) else frame.to_pandas()
+
+
+def refused(call, *words: str) -> str:
+    """The sentence with which a call is refused, which says these words."""
+    with pytest.raises(ValueError) as caught:
+        call()
+    said = str(caught.value)
+    for word in words:
+        assert word in said, said
+    assert said.endswith(".") and "\n" not in said
+    return said

@@ -1,0 +1,154 @@
+"""From a training table to the settings of a fit."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..series.columns import missing_codes
+from ..series.table import Columns, Table, absent_codes, read, value_columns
+from .registry import Entry, Sizes, name_of
+
+WHAT = "the training table"
+
+_UNITS = 10.0  # the typical series is so long in the model's time
+_STEP = 0.1  # of Euler's method, there
+_OUTLYING = 100  # distances of the quartiles from the median
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was chosen for a fit, from the data where the user did not say."""
+
+    model: str
+    hidden: int
+    batch_size: int
+    epochs: int
+    patience: int
+    learning_rate: float
+    penalty: float
+    unit: float  # of the model's time, in that of the data
+    step: float
+    count: int
+    span: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How training went. `notes` are for people; what they count is in the other fields too."""
+
+    series: int
+    validation_series: int
+    observations: int
+    epochs: int
+    best_epoch: int
+    metric: str
+    validation: float
+    seconds: float
+    parameters: int
+    skipped_updates: int
+    failed_solves: int
+    notes: tuple[str, ...]
+
+
+def read_training(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...]]:
+    """The training table and the columns left out of it, refused where nothing can be learned from it."""
+    id, time, label = estimator.id, estimator.time, getattr(estimator, "label", None)
+    chosen = value_columns(frame, id, time, label, estimator.values, what=WHAT)
+    columns = Columns(id, time, chosen, label, missing_codes(estimator.missing))
+    table = read(frame, columns, what=WHAT)
+    for number in absent_codes(frame, columns, WHAT):
+        warnings.warn(f"{WHAT}: {number:g} is said to stand for a missing value, and no cell holds it.", stacklevel=3)
+    table, left_out = _without_constants(table)
+    check_observed(table, WHAT)
+    if len(table.ids) < 5:
+        raise ValueError(
+            f"{WHAT}: there {'is one series' if len(table.ids) == 1 else f'are {len(table.ids)} series'}; training "
+            f"needs at least 5, as some are set aside for validation. Cut a long series into parts with an {id!r} each."
+        )
+    return table, left_out
+
+
+def check_observed(table: Table, what: str) -> None:
+    """Refuse a series without any value."""
+    empty = np.ones(len(table.ids), bool)
+    empty[table.codes[~np.isnan(table.values).all(axis=1)]] = False
+    if empty.any():
+        raise ValueError(f"{what}: {table.named(int(np.argmax(empty)))} has no value in any row; drop its rows.")
+
+
+def _without_constants(table: Table) -> tuple[Table, tuple[Any, ...]]:
+    """The table without the columns that never vary, with a warning that names them."""
+    useless: dict[int, str] = {}
+    for k, (name, column) in enumerate(zip(table.columns.values, table.values.T, strict=True)):
+        present = column[~np.isnan(column)]
+        if present.size == 0:
+            useless[k] = f"column {name!r} is blank in every row"
+        elif (present == present[0]).all():
+            useless[k] = f"column {name!r} is {present[0]:g} in every row"
+        else:
+            _warn_of_outliers(present, name)
+    if not useless:
+        return table, ()
+    said = f"{WHAT}: {', '.join(useless.values())}"
+    if len(useless) == len(table.columns.values):
+        raise ValueError(f"{said}; nothing can be learned from it. Add a column whose values vary.")
+    warnings.warn(f"{said}; {'it is' if len(useless) == 1 else 'they are'} left out.", stacklevel=4)
+    kept = [k for k in range(len(table.columns.values)) if k not in useless]
+    names = table.columns.values
+    columns = table.columns._replace(values=tuple(names[k] for k in kept))
+    return table._replace(values=table.values[:, kept], columns=columns), tuple(names[k] for k in useless)
+
+
+def _warn_of_outliers(present: np.ndarray, name: Any) -> None:
+    """A value like -999 that stands for a missing one would stretch the scale of all others."""
+    low, middle, high = np.quantile(present, (0.25, 0.5, 0.75))
+    far = np.abs(present - middle)
+    if far.max() <= _OUTLYING * (high - low) or high == low:
+        return
+    value = present[int(np.argmax(far))]
+    count = int((present == value).sum())
+    where = f"{count} rows" if count > 1 else "one row"
+    warnings.warn(
+        f"{WHAT}: column {name!r} is {value:g} in {where}, where half of its values lie between {low:g} and {high:g}. "
+        "If it stands for a missing value, say so (missing=..., in a command --missing), or leave the cell blank.",
+        stacklevel=5,
+    )
+
+
+def choose_settings(table: Table, model: str | Entry, given: dict[str, Any], ahead: float | int) -> Settings:
+    """Settings from the data, where they are not given."""
+    spans = table.last - table.first
+    typical = float(np.quantile(spans[spans > 0], 0.9)) if (spans > 0).any() else 1.0
+    unit = typical / _UNITS
+    rows = int(np.bincount(table.codes).max())
+    span = (float(spans.max()) or typical) / unit * (1 + ahead)
+
+    def pick(name: str, default):
+        value = given.get(name)
+        if value is not None and (value < 0 or (value == 0 and name != "penalty")):
+            raise ValueError(f"{name}={value!r}: expected a positive number, or None to choose it from the data.")
+        return default if value is None else value
+
+    return Settings(
+        model=name_of(model),
+        hidden=int(pick("hidden", 16 if len(table.ids) < 500 else 32)),
+        batch_size=int(pick("batch_size", min(64, max(4, len(table.ids) // 8)))),
+        epochs=int(pick("epochs", 100)),
+        patience=int(pick("patience", 15)),
+        learning_rate=float(pick("learning_rate", 5e-3)),
+        penalty=float(pick("penalty", 0.0)),
+        unit=unit,
+        step=_STEP,
+        count=math.ceil(span / _STEP) + 2 * rows + 16,
+        span=span,
+        seed=int(given["seed"]),
+    )
+
+
+def sizes(settings: Settings, variables: int) -> Sizes:
+    """The sizes of the data and of the model."""
+    return Sizes(variables, settings.hidden, settings.step, settings.count, settings.span)
