@@ -99,7 +99,7 @@ class RowEmission(eqx.Module):
 def attention_between_variables(
     variables: int,
     channels: int,
-    solver: Solver = Solver(),
+    solver: Solver = Solver(),  # noqa: B008
     *,
     key: PRNGKeyArray,
 ) -> CoEvolvingODE:

@@ -27,7 +27,7 @@ from .groups import (
 )
 from .recipe import Recipe
 
-Optimisers = dict[Group, PyTree]  # the state of the optimiser of each group
+Optimisers = dict[str, PyTree]  # the state of the optimiser of each group
 
 
 class Tally(NamedTuple):

@@ -39,9 +39,9 @@ def evaluate(
 ) -> dict:
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
-    One member after the other, in inference mode: what one scores does not hang on the others. Metrics of series are
-    NaN where a solve failed that the answer hangs on; `ImageClassification` counts such images. With `ensemble=False`, `models`
-    is one model, as `Fit.model` gives it, and a metric is one number.
+    In inference mode, each member alone: its score does not depend on the others. Metrics of series are NaN where a
+    solve failed that the prediction depends on; `ImageClassification` counts such images. With `ensemble=False`,
+    `models` is one model, as `Fit.model` gives it, and a metric is one number.
     """
     if not ensemble:
         models = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, models)

@@ -49,7 +49,7 @@ def _child(node, key):
     return node[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key]
 
 
-def belongs(model: PyTree, *wanted: Group) -> PyTree:
+def belongs(model: PyTree, *wanted: str) -> PyTree:
     """`True` for the arrays of the wanted groups: a filter for `equinox.partition`."""
     return jax.tree.map(lambda label: label in wanted, groups(model))
 

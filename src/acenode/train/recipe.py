@@ -120,8 +120,8 @@ class Recipe:
         given = (self.optimiser, self.attention_optimiser, self.initial_optimiser)
         return tuple(each for each in given if not isinstance(each, str | type(None)))
 
-    def transformation(self, group: Literal["main", "attention", "initial"], rate) -> optax.GradientTransformation:
-        """The optimiser of one group of parameters; `rate` is the member's learning rate in this iteration."""
+    def transformation(self, group: str, rate) -> optax.GradientTransformation:
+        """The optimiser of a group (main, attention or initial); `rate` is the member's learning rate now."""
         own = {"main": None, "attention": self.attention_optimiser, "initial": self.initial_optimiser}[group]
         optimiser = self.optimiser if own is None else own
         decay = {"main": self.weight_decay, "attention": self.attention_decay, "initial": self.initial_decay}[group]
