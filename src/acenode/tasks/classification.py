@@ -18,7 +18,7 @@ from ..series import Query, Series
 from .heads import Headed
 from .metrics import average_precision, calibration_error, roc_auc
 from .reconstruction import negative_elbo
-from .task import Report
+from .task import Report, trace_attention
 
 ReadFrom = Literal["start", "end"]
 
@@ -78,6 +78,9 @@ class BinaryClassification:
     def first_states(self, model: Headed, batch: LabelledQuery, key):
         trace = model.model(batch.query.context, batch.query.times, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
+
+    def attention_path(self, model: Headed, batch: LabelledQuery, key):
+        return trace_attention(model.model(batch.query.context, batch.query.times, key, attention=True))
 
     def outputs(self, model: Headed, batch: LabelledQuery, key):
         """The probability of the label, averaged over the samples of the model."""
@@ -268,6 +271,11 @@ class ImageClassification:
 
     def first_states(self, model: ImageClassifier, batch: LabelledImages, key):
         return jax.vmap(model.stem)(batch.images), jnp.array([0.0, 1.0])
+
+    def attention_path(self, model: ImageClassifier, batch: LabelledImages, key):
+        path = model.path(batch.images, jnp.linspace(0.0, 1.0, 4))
+        assert path.a is not None
+        return path.h, path.a
 
     def outputs(self, model: ImageClassifier, batch: LabelledImages, key) -> tuple[Array, Bool[Array, " batch"], Array]:
         """Logits, whether the solve failed, and evaluations of the vector field."""

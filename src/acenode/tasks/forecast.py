@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..models.trace import Trace
 from ..series import Query, Series
 from .heads import Headed
-from .task import Report
+from .task import Report, trace_attention
 
 _LOG_2PI = 1.8378770664093453
 
@@ -60,6 +60,9 @@ class Forecast:
     def first_states(self, model: Headed, batch: Query, key):
         trace = model.model(batch.context, batch.times, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
+
+    def attention_path(self, model: Headed, batch: Query, key):
+        return trace_attention(model.model(batch.context, batch.times, key, attention=True))
 
     def outputs(self, model: Headed, batch: Query, key):
         """Mean and log variance at the asked times; several samples of a model become one Gaussian."""

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..models.trace import Trace
 from ..series import Query
 from .heads import Headed
-from .task import Report
+from .task import Report, trace_attention
 
 
 class ValueHead(eqx.Module):
@@ -60,6 +60,9 @@ class Reconstruction:
     def first_states(self, model: Headed, batch: Query, key):
         trace = model.model(batch.context, batch.times, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
+
+    def attention_path(self, model: Headed, batch: Query, key):
+        return trace_attention(model.model(batch.context, batch.times, key, attention=True))
 
     def outputs(self, model: Headed, batch: Query, key) -> tuple[Array, Array]:
         """Mean and variance of the decoded values over the samples of the model."""

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from ..models.trace import Trace
 from ..ode import Stats
 
 
@@ -52,3 +53,18 @@ class Task(Protocol):
     def metrics(self, outputs: Any, batch: Any, weight: Float[Array, " samples"]) -> dict[str, Array]:
         """Metrics over all samples of weight 1; those of weight 0 are padding."""
         ...
+
+
+@runtime_checkable
+class AttentionTask(Protocol):
+    """A task that can show the attention of a model, for its health."""
+
+    def attention_path(self, model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Array, Array]:
+        """States and attention states at the query times: (batch, times, ...) each."""
+        ...
+
+
+def trace_attention(trace: Trace) -> tuple[Array, Array]:
+    """States and attention states of a time-series model; of its first sample, if it draws several."""
+    assert trace.attention is not None
+    return trace.states[0], trace.attention[0]

@@ -25,6 +25,7 @@ from .groups import (
     hold_attention,
     needs_reference_statistics,
 )
+from .health import NAMES, has_health, health_of_members
 from .recipe import Recipe
 
 Optimisers = dict[str, PyTree]  # the state of the optimiser of each group
@@ -247,13 +248,17 @@ class Program:
         number = jnp.asarray(epoch)
         taken = (self.batch, self.steps)
         trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
+        evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
+        absent = np.full(len(seeds), np.nan)
         if (epoch + 1) % self.recipe.validate_every and epoch + 1 < self.recipe.epochs:
-            metrics = {name: np.full(len(seeds), np.nan) for name in self.names}
+            metrics, health = dict.fromkeys(self.names, absent), dict.fromkeys(NAMES, absent)
         else:
-            evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
             validated = (rows.validation, rows.validation_weight)
             metrics = each_member(evaluated, self.task, data, *validated, trained.key, self.recipe.eval_batch)
+            health = health_of_members(evaluated, self.task, data, rows.validation, trained.key)
         state, record = _keep(self.task, self.recipe, state, trained, metrics, number)
+        if has_health(evaluated, self.task):
+            record |= health
         return state, {name: np.asarray(value) for name, value in record.items()}
 
 

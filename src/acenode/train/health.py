@@ -1,0 +1,74 @@
+"""Whether an attention does anything: numbers that tell an active g from one that training has switched off."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..compiled import compiled
+from ..ode import Attention, CoEvolvingODE, Elementwise, Pairwise
+from ..tasks.task import AttentionTask, Task
+from .groups import has_attention
+
+INACTIVE = 0.01  # a smaller change of all weights along the solve is none
+SAMPLES = 32  # of the validation data
+NAMES = ("attention_change", "attention_entropy", "attended_variance")
+
+
+def has_health(model: PyTree, task: Task) -> bool:
+    """Whether there is a g, and a task that can show the attention."""
+    return isinstance(task, AttentionTask) and has_attention(model)
+
+
+def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRNGKeyArray) -> dict[str, Array]:
+    """Of a model on a batch, means over its samples.
+
+    - `attention_change`: the largest change of a weight from the first to any later query time;
+    - `attention_entropy`: of the weights at the last one, from 0 (one choice) to 1 (uniform); NaN without a choice;
+    - `attended_variance`: the part of the variance of h over its dimensions that the attended state has.
+    """
+    attention = _first(model).attention
+    h, a = task.attention_path(model, batch, key)
+    weights = attention.weights(a)
+    change = jnp.abs(weights - weights[:, :1]).reshape(len(a), -1).max(axis=1)
+    attended = jax.vmap(jax.vmap(attention))(h, a)
+    values = (change.mean(), _entropy(attention, weights[:, -1]), _spread(attended) / _spread(h))
+    return dict(zip(NAMES, values, strict=True))
+
+
+def _first(model: PyTree) -> CoEvolvingODE:
+    nodes = jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))
+    return next(n for n in nodes if isinstance(n, CoEvolvingODE) and n.g is not None)
+
+
+def _entropy(attention: Attention, weights: Float[Array, "batch ..."]) -> Float[Array, ""]:
+    def of(p):
+        return -p * jnp.log(jnp.maximum(p, 1e-12))
+
+    if isinstance(attention, Pairwise):
+        return of(weights).sum(axis=-1).mean() / jnp.log(weights.shape[-1])
+    if isinstance(attention, Elementwise):
+        return (of(weights) + of(1 - weights)).mean() / jnp.log(2)
+    return jnp.asarray(jnp.nan)
+
+
+def _spread(h: Float[Array, "batch times ..."]) -> Float[Array, ""]:
+    """The variance over the dimensions of a state, mean over samples and times."""
+    return jnp.var(h.reshape(*h.shape[:2], -1), axis=-1).mean()
+
+
+def health_of_members(models: PyTree, task: Task, data: PyTree, rows, keys) -> dict[str, Array]:
+    """`attention_health` of every member on its first rows; nothing where there is none."""
+    if not (isinstance(task, AttentionTask) and has_attention(models)):
+        return {}
+    return _of_each(*eqx.partition(models, eqx.is_array), task, data, rows[:, :SAMPLES], keys)
+
+
+@compiled
+def _of_each(arrays, static, task: AttentionTask, data, rows, keys):
+    def one(member):
+        arrays, rows, key = member
+        batch = jax.tree.map(lambda x: x[rows], data)
+        return attention_health(eqx.combine(arrays, static), task, batch, key)
+
+    return jax.lax.map(one, (arrays, rows, keys))
