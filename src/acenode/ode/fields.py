@@ -1,5 +1,6 @@
 """Vector fields: callables `(t, h) -> dh/dt` for one sample. Any such callable serves as f or g."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 import equinox as eqx
@@ -18,6 +19,10 @@ class VectorField(eqx.Module):
     """
 
     takes: eqx.AbstractVar[tuple[str, ...]]
+
+    @abstractmethod
+    def __call__(self, t: Float[Array, ""], *seen: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The derivative."""
 
 
 def evaluate_field(field: Callable, t, attended, h, a):

@@ -19,6 +19,7 @@ from .algorithm import Program, Rates, Rows
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
 from .evaluate import check_rows, padded, take
+from .health import INACTIVE
 from .progress import Progress, Quiet, StopTraining
 from .recipe import Member, Recipe
 
@@ -258,6 +259,13 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
             notes.append(
                 f"member ({member}): {skipped} updates were skipped because the loss or its gradient was not "
                 "finite; a lower learning rate or clip=1.0 helps."
+            )
+        change = history["attention_change"][best_epoch[k], k] if "attention_change" in history else np.inf
+        if best_epoch[k] >= 0 and change < INACTIVE:
+            notes.append(
+                f"member ({member}): attention inactive, no weight changes by more than {change:.2g} along the solve. "
+                "The run is no evidence for or against it; a smaller penalty, no decay of theta_g or a larger "
+                "attention_rate may help."
             )
         if failed:
             notes.append(
