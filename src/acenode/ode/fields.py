@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,8 +22,8 @@ class VectorField(eqx.Module):
     takes: eqx.AbstractVar[tuple[str, ...]]
 
     @abstractmethod
-    def __call__(self, t: Float[Array, ""], *seen: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The derivative."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Array:
+        """The derivative, from t and what `takes` names."""
 
 
 def evaluate_field(field: Callable, t, attended, h, a):
