@@ -1,6 +1,5 @@
 """What image classifiers learned: features, clusters, attention, and models that come back from a checkpoint."""
 
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp

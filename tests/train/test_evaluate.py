@@ -11,7 +11,7 @@ from acenode.models import Trace
 from acenode.ode import CoEvolvingODE, Correlation, MLPField, Pairwise, Stats, Status, pairwise_field
 from acenode.ode.solver import status_where
 from acenode.series import Query, Series
-from acenode.tasks import LabelledSeries, Forecast, Headed, SeriesClassification
+from acenode.tasks import Forecast, Headed, LabelledSeries, SeriesClassification
 from acenode.train import Recipe, fit
 from acenode.train.evaluate import metrics_of
 

@@ -18,7 +18,6 @@ from ..series import Series
 from ..series.frames import Missing
 from ..series.table import Table
 from ..tasks import Headed, LabelledSeries, SeriesClassification, Task
-
 from ..tasks.metrics import roc_auc
 from . import explain
 from .base import Estimator
@@ -156,4 +155,5 @@ class Classifier(ClassifierMixin, Estimator):
 
 @compiled
 def _outputs(model: Headed, series):
-    return SeriesClassification().outputs(model, LabelledSeries(series, np.zeros(len(series), np.int32)), jax.random.key(0))
+    unlabelled = LabelledSeries(series, np.zeros(len(series), np.int32))
+    return SeriesClassification().outputs(model, unlabelled, jax.random.key(0))

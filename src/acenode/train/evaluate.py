@@ -40,8 +40,8 @@ def evaluate(
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
     One member after the other, in inference mode: what one scores does not hang on the others. Metrics of series are
-    NaN where a solve failed that the answer hangs on; `ImageClassification` counts such images. With `ensemble=False`, `models`
-    is one model, as `Fit.model` gives it, and a metric is one number.
+    NaN where a solve failed that the answer depends on; `ImageClassification` counts such images. With
+    `ensemble=False`, `models` is one model, as `Fit.model` gives it, and a metric is one number.
     """
     if not ensemble:
         models = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, models)
