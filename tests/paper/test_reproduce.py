@@ -117,13 +117,13 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     assert clipped.changed(again.config) == ("clip",) and args[0].changed(longer.config) == ()
 
 
-def test_the_command_stops_in_time_and_goes_on(prepared, tmp_path, monkeypatch):
+def test_the_command_stops_in_time_and_resumes(prepared, tmp_path, monkeypatch):
     monkeypatch.setitem(TABLES, "toy", (row(prepared, []),))
     queried = ["reproduce", "toy", "--seeds", "1", "--epochs", "2"]
     places = ["--results", str(tmp_path / "results"), "--runs", str(tmp_path / "runs")]
     for _ in range(2):  # an epoch each: the second ends with the last one, and has not tested yet
         cut = CliRunner().invoke(app, [*queried, *places, "--minutes", "1e-9"])
-        assert cut.exit_code == 75 and "The same call goes on from the last whole epoch." in cut.stderr
+        assert cut.exit_code == 75 and "The same call resumes from the last whole epoch." in cut.stderr
         assert results.load(tmp_path / "results") == []
     whole = CliRunner().invoke(app, [*queried, *places])
     assert whole.exit_code == 0 and "over 1 seed\n" in whole.stdout

@@ -116,8 +116,8 @@ def query(climate: Climate, train: np.ndarray, entire: bool = False) -> Query:
     if len(train) == 0:
         raise ValueError("query: there are no training series; the scale of the variables is measured on these.")
     scaler = Scaler.fit(climate.panel.series[np.asarray(train)], "standard")
-    known = np.isin(np.arange(len(climate)), train) if entire else None
-    return forecast(scaler.scale(climate.panel.series), after=AFTER, rows=ROWS, entire=known)
+    whole = np.isin(np.arange(len(climate)), train) if entire else None
+    return forecast(scaler.scale(climate.panel.series), after=AFTER, rows=ROWS, entire=whole)
 
 
 def folds(climate: Climate, seed: int = 0) -> list[Split]:

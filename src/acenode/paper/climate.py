@@ -91,7 +91,7 @@ def _sequential(key: Array) -> Headed:
 
 
 def latent(masked: bool) -> Callable[[Array], Headed]:
-    """Builds Neural-ODE-VAE: a GRU over the known rows, a latent ODE of two layers; with or without the mask."""
+    """Builds Neural-ODE-VAE: a GRU over the context, a latent ODE of two layers; with or without the mask."""
 
     def build(key):
         one, two, three, four = jax.random.split(key, 4)
@@ -148,7 +148,7 @@ class Model(NamedTuple):
     build: Callable
     config: dict[str, object]
     recipe: Callable[[int], Recipe] = recipe
-    entire: bool = True  # series to train on are known beyond 150
+    entire: bool = True  # the context of training series goes beyond 150
     penalty: float = 1.0
     base: str = ""  # the row that it extends by an attention
     control: str = ""  # the same with even weights

@@ -1,6 +1,7 @@
 """The double Ornstein-Uhlenbeck process of the GRU-ODE-Bayes paper, where the best possible forecast is known.
 
-Not a table of the ACE-NODE paper: it tells how far from the optimum a model stays. Asked is the first row after time 4.
+Not a table of the ACE-NODE paper: it tells how far from the optimum a model stays. The query is the first row after
+time 4.
 """
 
 import functools as ft

@@ -26,7 +26,7 @@ def error_over_time(
     unit: float = 1.0,
     unit_name: str = "",
 ) -> dict:
-    """The squared error of the scored test values, in equal bins of the time asked about (times `unit`).
+    """The squared error of the scored test values, in equal bins of the query time (times `unit`).
 
     `between` two times, so that runs with other test samples have the same bins.
     """

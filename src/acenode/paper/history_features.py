@@ -45,8 +45,8 @@ class CarriedForward(eqx.Module):
 
 
 class WithLastValue(eqx.Module):
-    """A model whose states, vectors, are followed by the last value of every variable that is known by then, and by
-    how long ago that was.
+    """A model whose states, vectors, are followed by the last value of every variable by then, and by how long
+    ago that was.
 
     A variable that was not observed yet has its training mean, of time 0. `ResidualDecoder` reads such states. At the
     time of a context value that value is the last one: for queries that the context does not hold.
@@ -68,14 +68,14 @@ class WithLastValue(eqx.Module):
         attention: bool = False,
     ) -> Trace:
         trace = self.model(series, times, key, attention=attention)
-        known = jnp.asarray(series.times)
-        by_then = jax.vmap(lambda known, queried: jnp.searchsorted(known, queried, side="right"))(known, times)
+        rows_at = jnp.asarray(series.times)
+        by_then = jax.vmap(lambda at, queried: jnp.searchsorted(at, queried, side="right"))(rows_at, times)
         rows = jnp.pad(last_rows(series), ((0, 0), (1, 0), (0, 0)), constant_values=-1)  # before the first: none
         last = jnp.take_along_axis(rows, by_then[:, :, None], axis=1)
         row = jnp.maximum(last, 0)
         values = jnp.take_along_axis(jnp.asarray(series.values), row, axis=1)
         values = jnp.where(last >= 0, values, self.mean.value)
-        since = jnp.where(last >= 0, jax.vmap(lambda known, row: known[row])(known, row), 0.0)
+        since = jnp.where(last >= 0, jax.vmap(lambda at, row: at[row])(rows_at, row), 0.0)
         age = times[:, :, None] - since
         both = [jnp.broadcast_to(part, (len(trace.states), *part.shape)) for part in (values, age)]
         return eqx.tree_at(lambda t: t.states, trace, jnp.concatenate([trace.states, *both], axis=-1))

@@ -1,4 +1,4 @@
-"""Train and judge one row of a table: seeds as one ensemble, resumable; test data choose nothing."""
+"""Train and evaluate one row of a table: seeds as one ensemble, resumable; test data choose nothing."""
 
 import functools as ft
 import math
@@ -39,17 +39,17 @@ def reproduce(
 ) -> list[results.Result]:
     """Fill in what is missing of a row: train the seeds that have no such result file yet, and write theirs.
 
-    `runs` holds the checkpoint while the row is being trained; a call after a kill goes on from it. `epochs`,
+    `runs` holds the checkpoint while the row is being trained; a call after a kill resumes from it. `epochs`,
     `learning_rates` and `penalties` stand in for those of the row; `grid` takes the paper's of both, or of the first
     alone for a model without g; without any of them, what an older result was chosen among is tried again. Of several
     settings, all trained at once, the one with the best mean validation score is kept. `quick` takes a tenth of the
     epochs and marks its results.
 
-    A result is done if it was made with the settings the row has now, at least as many epochs, and the rates that were
-    asked for, if any were. One of more epochs is never replaced: that is an error.
+    A result is done if it was made with the settings the row has now, at least as many epochs, and the given rates, if
+    any are. One of more epochs is never replaced: that is an error.
     """
     if isinstance(row, Baseline):
-        return _judge_baseline(row, seeds, folder, data_dir)
+        return _score_baseline(row, seeds, folder, data_dir)
     recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
     given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
     settings = _grid(row) if grid else given
@@ -110,7 +110,7 @@ def reproduce(
             device=", ".join(outcome.devices),
             seconds=round(outcome.seconds, 1),
             history=history,
-            notes=(*(n for n in outcome.notes if f"({member})" in n), *faults),
+            notes=(*outcome.member_notes[chosen[k]], *faults),
             figures=figures,
             dataset=row.dataset,
         )
@@ -122,7 +122,7 @@ def reproduce(
 
 
 def _done(row: Row, epochs: int, queried: Sequence[tuple[float, float]] | None, path: Path) -> bool:
-    """Whether there is a result, made with the settings that the row has now and with what is asked for."""
+    """Whether there is a result, made with the settings that the row has now and with those that are queried."""
     if not path.exists():
         return False
     made: Mapping[str, Any] = results.read(path).config
@@ -185,7 +185,7 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
     return made.pop("measures", {}), {name: figure for name, figure in made.items() if figure}, faults
 
 
-def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
+def _score_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
     """Write the scores of a row that is not trained."""
     paths = {seed: results.path_of(folder, row.table, row.name, seed) for seed in (seeds if row.by_seed else [0])}
     for path in paths.values():

@@ -13,13 +13,14 @@ from ..tasks import Task
 from ..train import Recipe
 
 _BESIDE_TRAINING = ("epochs", "eval_batch")  # parts of a recipe that do not make another run
+_OF_ATTENTION = ("norm", "attention_rate", "attention_decay")  # that concern theta_g alone
 
 # From a trained model, its task, the data and the test samples.
 Figure = Callable[[Any, Any, Any, Any], Mapping[str, Any]]
 
 
 class Refused(ValueError):
-    """What was asked of a row cannot be done; says why."""
+    """A row cannot be run in this way; says why."""
 
 
 class Prepared(NamedTuple):
@@ -78,11 +79,15 @@ class Row:
     def changed(self, made: Mapping[str, Any]) -> tuple[str, ...]:
         """Settings that a run had otherwise, by the `config` of its result; functions, as a schedule is, do not count.
 
-        A part of the recipe that the result does not have is younger than it, and had its default.
+        A part of the recipe that the result does not have is younger than it, and had its default. What concerns
+        theta_g does not count in a row without attention.
         """
         now = self.settings(made.get("epochs", self.epochs))
+        irrelevant = () if self.base else _OF_ATTENTION
         return tuple(
-            name for name, value in now.items() if made.get(name) != value and (name in made or name in self.config)
+            name
+            for name, value in now.items()
+            if made.get(name) != value and (name in made or name in self.config) and name not in irrelevant
         )
 
     def settings(self, epochs: int) -> dict[str, Any]:

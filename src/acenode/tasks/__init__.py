@@ -1,4 +1,4 @@
-"""What is asked of a model: losses and metrics."""
+"""What a model is trained for: losses and metrics."""
 
 from .classification import (
     BinaryClassification as BinaryClassification,

@@ -1,4 +1,4 @@
-"""Values at asked times, with their uncertainty: forecasting, reconstruction, imputation."""
+"""Values at query times, with their uncertainty: forecasting, reconstruction, imputation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ def gaussian_negative_log_likelihood(values, mean, log_variance) -> Array:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Gaussian predictions at the asked times.
+    """Gaussian predictions at the query times.
 
     Loss: negative log likelihood per observed value, plus `penalty` times the model's own penalty. Training alone has
     two augmentations: `cut=(early, late)` ends the context of each series at a random time between the two, so that
@@ -65,7 +65,7 @@ class Forecast:
         return trace_attention(model.model(batch.context, batch.times, key, attention=True))
 
     def outputs(self, model: Headed, batch: Query, key):
-        """Mean and log variance at the asked times; several samples of a model become one Gaussian."""
+        """Mean and log variance at the query times; several samples of a model become one Gaussian."""
         trace = model.model(batch.context, batch.times, key)
         return mixture(*predictions(model, trace.mask_failed()))
 
@@ -84,7 +84,7 @@ class Forecast:
 
 
 def predictions(model: Headed, trace: Trace) -> tuple[Array, Array]:
-    """Mean and log variance at the asked times; a model's own emission is asked with the dropout of its answer."""
+    """Mean and log variance at the query times; a model's own emission has the dropout of its trace."""
     if model.head is None and trace.keep is not None:
         of_series = jax.vmap(model.model.emission, in_axes=(0, None))
         return jax.vmap(jax.vmap(of_series), in_axes=(0, None))(trace.states, trace.keep)

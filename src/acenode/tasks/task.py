@@ -1,4 +1,4 @@
-"""`Task`: what is asked of a model."""
+"""`Task`: what a model is trained for."""
 
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -25,7 +25,7 @@ class Report(eqx.Module):
 
 @runtime_checkable
 class Task(Protocol):
-    """A loss to train on, metrics to judge by, and the one of them that selects.
+    """A loss to train on, metrics to evaluate by, and the one of them that selects.
 
     A batch is whatever arrays the task needs, with a leading sample axis on each.
     """

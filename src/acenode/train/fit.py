@@ -39,8 +39,13 @@ class Fit:
     best_epoch: np.ndarray
     best_score: np.ndarray
     seconds: float
-    notes: tuple[str, ...] = field(default=())
+    member_notes: tuple[tuple[str, ...], ...] = field(default=())
     devices: tuple[str, ...] = field(default=())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must be told, of all members."""
+        return tuple(note for each in self.member_notes for note in each)
 
     def model(self, member: int = 0) -> PyTree:
         return take(self.models, member)
@@ -244,10 +249,11 @@ def _probed(transformation: optax.GradientTransformation) -> bytes:
     return repr([(size.round(4).tolist(), exponent.tolist()) for size, exponent in moved]).encode()
 
 
-def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[str, ...]:
-    """What a reader must be told at the end."""
-    notes = []
+def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[tuple[str, ...], ...]:
+    """What a reader must be told of each member at the end."""
+    every = []
     for k, member in enumerate(members):
+        notes = []
         skipped = int(history["skipped"][:, k].sum()) if "skipped" in history else 0
         failed = int(history["failed"][:, k].sum()) if "failed" in history else 0
         if best_epoch[k] < 0:
@@ -272,7 +278,8 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
                 f"member ({member}): {failed} solves failed and their samples were left out of the step; loosen "
                 "the tolerances or raise max_steps."
             )
-    return tuple(notes)
+        every.append(tuple(notes))
+    return tuple(every)
 
 
 __all__ = ["Fit", "fit"]
