@@ -93,6 +93,7 @@ def row(name: str, kind: Kind, division: str = "split by sequence") -> Row:
         config=dict(kind.config),
         base=kind.base,
         differs=kind.differs,
+        controls=kind.controls,
         grid=SERIES_GRID,
         figures={"attention": ft.partial(attention_over_time, until=1.0)},
     )

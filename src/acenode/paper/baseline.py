@@ -19,3 +19,5 @@ class Baseline:
     protocol: str = "comparable"
     by_seed: bool = False
     config: dict[str, object] = field(default_factory=dict)
+    dataset: str = ""
+    query: str = ""

@@ -133,6 +133,7 @@ EXTENDS = {
     "ACE-ODE-Net (Large)": "ODE-Net (width 128)",
 }
 """Attentive models, each with the one that it extends."""
+CONTROLS = {"ACE-ODE-Net": (AS_MANY, "Augmented-ODE-Net"), "ACE-ODE-Net (Large)": ("ACE-ODE-Net",)}
 
 
 @ft.cache
@@ -204,7 +205,7 @@ def row(name: Name, model: str, build: Callable, crop: int | None = None) -> Row
         config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
         base=base,
         differs="f has one convolution, not two" if base and convs == 1 else "",
-        control=AS_MANY if model == "ACE-ODE-Net" and crop is None else "",
+        controls=CONTROLS.get(model, ()) if crop is None else (),
         grid=IMAGE_GRID,
         measures=silhouettes,
         figures={"embedding": tsne, **({"attention_maps": attention_maps} if base else {})},

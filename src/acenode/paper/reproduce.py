@@ -54,7 +54,7 @@ def reproduce(
     given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
     settings = _grid(row) if grid else given
     queried = settings if grid or learning_rates or penalties else None
-    files = {seed: results.path_of(folder, row.table, row.name, seed, quick) for seed in seeds}
+    files = {seed: results.path_of(folder, row.table, row.name, seed, quick, row.dataset) for seed in seeds}
     missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, queried, path)]
     if not missing:
         return []
@@ -112,6 +112,7 @@ def reproduce(
             history=history,
             notes=(*(n for n in outcome.notes if f"({member})" in n), *faults),
             figures=figures,
+            dataset=row.dataset,
         )
         made.append(result)
     # All at the end: seeds that are done change which checkpoint is looked for, so a kill in between would lose others.
@@ -186,7 +187,8 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
 
 def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
     """Write the scores of a row that is not trained."""
-    paths = {seed: results.path_of(folder, row.table, row.name, seed) for seed in (seeds if row.by_seed else [0])}
+    seeds = seeds if row.by_seed else [0]
+    paths = {seed: results.path_of(folder, row.table, row.name, seed, dataset=row.dataset) for seed in seeds}
     for path in paths.values():
         if path.exists():
             results.read(path)  # or a broken file would count as done
@@ -209,6 +211,7 @@ def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
             device=device_kind(),
             seconds=0.0,
             history={},
+            dataset=row.dataset,
         )
         results.save(folder, result)
         written.append(result)
@@ -221,7 +224,7 @@ def _name_of_run(
     """One for each way of training the row: with other settings it is another run, and begins anew."""
     how = repr((sorted(row.settings(recipe.epochs).items()), tuple(settings)))
     mark = f"{zlib.crc32(how.encode()):08x}{'-quick' if quick else ''}"
-    return f"{results.slug(row.name)}-seeds{'-'.join(map(str, seeds))}-{mark}"
+    return f"{results.slug(f'{row.dataset} {row.name}')}-seeds{'-'.join(map(str, seeds))}-{mark}"
 
 
 def _plain(recipe: Recipe, samples: int) -> dict[str, object]:
