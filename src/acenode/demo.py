@@ -202,6 +202,16 @@ def verdict(trained: Sequence[Trained]) -> str:
     return f"The attentive model's squared error is {' and '.join(parts)} in this one run."
 
 
+def _by_direction(weights: np.ndarray) -> dict[str, np.ndarray]:
+    """How much the regions of the ring attend to themselves and to their neighbours, over time, in the mean."""
+    size = weights.shape[-1]
+    offsets = {"to itself": 0, "to the next": 1, "to the previous": -1}
+    return {
+        words: np.mean([weights[None, :, i, (i + shift) % size] for i in range(size)], axis=0)
+        for words, shift in offsets.items()
+    }
+
+
 def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: float) -> Path:
     from .report import page, plots
 
@@ -224,9 +234,10 @@ def _write(out: Path, trained: Sequence[Trained], data, split: Split, seconds: f
     matrices = plots.attention_over_time(
         data.grid[moments], [("learned", learned[moments]), ("truth", data.influence[moments])], data.names
     )
-    offsets = [(0, "to itself"), (1, "to the next"), (-1, "to the previous")]
-    curves = plots.weight_curves(data.grid, [("truth", data.influence), ("learned", learned)], offsets)
-    error = plots.error_over_time(edges, errors, 0.0, "squared error against the truth")
+    weights = {"learned": _by_direction(learned), "truth": _by_direction(data.influence)}
+    panels = {title: {words: (data.grid, line) for words, line in own.items()} for title, own in weights.items()}
+    curves = plots.curves(panels, "time", "weight")
+    error = plots.error_over_time(edges, errors, "squared error against the truth")
     history = plots.learning_curves(
         [(t.candidate.name, t.fit.history["validation_negll"]) for t in trained], "validation NegLL"
     )

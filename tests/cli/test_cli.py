@@ -58,7 +58,7 @@ def test_demo_writes_its_page(tmp_path):
     assert result.exit_code == 0, result.output
     assert "changes with the tide" in " ".join(result.output.split())
     names = {p.name for p in (tmp_path / "d").iterdir()}
-    assert names == {"index.html", *(f"{n}.png" for n in ("forecasts", "attention", "directions", "error", "learning"))}
+    assert names == {"index.html", *(f"{n}.svg" for n in ("forecasts", "attention", "directions", "error", "learning"))}
     page = (tmp_path / "d" / "index.html").read_text()
     assert page.count("<svg") == 5
     assert "http" not in page.replace("http://www.w3.org", "")

@@ -57,8 +57,8 @@ def test_ours_beside_the_published(tmp_path):
     ours = {line["row"]: line for line in answer}
     assert ours["ODE-Net"]["mean"] == pytest.approx(0.985) and ours["ODE-Net"]["sd"] == pytest.approx(0.00707, abs=1e-5)
     assert (ours["ODE-Net"]["seeds"], ours["ODE-Net"]["epochs"]) == (2, 7)
-    assert ours["ResNet"]["mean"] is None and ours["ResNet"]["published_mean"] == 0.9965
-    assert ours["a row of our own"]["published_mean"] is None and ours["a row of our own"]["mean"] == 0.5
+    assert ours["ResNet"]["mean"] is None and ours["ResNet"]["published"] == 0.9965
+    assert ours["a row of our own"]["published"] is None and ours["a row of our own"]["mean"] == 0.5
     text = shown("mnist", "--results", tmp_path).stdout
     assert "0.9850 ± 0.0071" in text and "not run" in text
 
@@ -67,17 +67,19 @@ def test_what_is_to_be_known_of_the_runs(tmp_path):
     config = {"epochs": 10, "learning_rate": 0.05}
     for seed, accuracy in enumerate((0.99, 0.98, 0.97)):
         save(tmp_path, replace(result(seed, accuracy, "ODE-Net"), config=config))
-        save(tmp_path, replace(result(seed, accuracy, "ACE-ODE-Net"), config={"epochs": 160}))
+        health = {"change": 0.5 * seed}
+        save(tmp_path, replace(result(seed, accuracy, "ACE-ODE-Net"), config={"epochs": 160}, attention_health=health))
     answer = json.loads(shown("mnist", "--results", tmp_path, "--json").stdout)
     ours = {line["row"]: line for line in answer}
     short, other, none = ours["ODE-Net"], ours["ACE-ODE-Net"], ours["ResNet"]
-    assert (short["epochs"], short["full_epochs"], short["short"], other["short"]) == (10, 160, True, False)
-    assert short["difference"] == pytest.approx(0.98 - short["published_mean"])
+    assert (short["epochs"], short["full_epochs"], other["epochs"]) == (10, 160, 160)
+    assert short["difference"] == pytest.approx(0.98 - short["published"])
     assert short["low"] < short["difference"] < short["high"]
-    assert short["verdict"] and none["verdict"] is None and none["difference"] is None
-    assert (short["learning_rate"], none["learning_rate"]) == ([0.05], [])
+    assert short["standing"] and none["standing"] == "not run" and none["difference"] is None
+    assert (short["learning_rate"], none["learning_rate"]) == ("0.05", None)
+    assert (short["attention"], other["attention"]) == ("", "2 active, 1 inactive")
     text = shown("mnist", "--results", tmp_path).stdout
-    assert "3 x 10 of 160" in text and "3 x 160" in text and "comparable" not in text
+    assert "3 x 10 of 160" in text and "3 x 160" in text and "1,271,306" not in text
 
 
 def test_rows_whose_settings_have_changed_are_marked(tmp_path):
@@ -88,9 +90,18 @@ def test_rows_whose_settings_have_changed_are_marked(tmp_path):
     assert "*" not in shown("ushcn", "--results", tmp_path).stdout
     save(tmp_path, replace(made, config=now | {"dropout": 0.7}))
     text = shown("ushcn", "--results", tmp_path).stdout
-    assert "1 x 300 *" in text and "* The runs do not have today's settings" in text
+    assert "1 x 300 *" in text and "settings of the row have changed" in text
     answer = json.loads(shown("ushcn", "--results", tmp_path, "--json").stdout)
-    assert {line["row"]: line["outdated"] for line in answer if line["outdated"]} == {row.name: ["dropout"]}
+    assert {line["row"]: line["outdated"] for line in answer if line["outdated"]} == {row.name: "dropout"}
+
+
+def test_a_table_with_several_data_sets_names_them(tmp_path, monkeypatch):
+    rows = tuple(replace(TABLES["mnist"][2], table="many", dataset=name) for name in ("LI01", "LEN01"))
+    monkeypatch.setitem(TABLES, "many", rows)
+    save(tmp_path, replace(result(0, 0.9), table="many", dataset="LI01"))
+    save(tmp_path, replace(result(0, 0.8), table="many", dataset="XY01"))
+    text = shown("many", "--results", tmp_path).stdout
+    assert "data set" in text and "LI01" in text and "Rows of many without results: LEN01, ODE-Net." in text
 
 
 @pytest.mark.parametrize("table", ["ushcn", "double-ou"])

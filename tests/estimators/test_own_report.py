@@ -38,7 +38,7 @@ def drawn(monkeypatch):
 def test_the_pictures_of_a_run(kind, frame, tmp_path, request):
     fitted = request.getfixturevalue(kind)
     page = write_report(fitted, labelled(frame) if kind == "classifier" else frame, tmp_path)
-    drawn = {path.stem for path in page.parent.glob("*.png")}
+    drawn = {path.stem for path in page.parent.glob("*.svg")}
     assert drawn == {*PICTURES[kind], "learning"}
     text = page.read_text()
     aside = fitted.summary_.validation_series
@@ -84,7 +84,7 @@ def test_names_with_dollar_signs_or_none_are_drawn(forecaster, frame, tmp_path, 
     odd = {"heat": "price $_{ in $", "flow": ""}
     monkeypatch.setattr(forecaster, "columns_", forecaster.columns_._replace(values=tuple(odd[v] for v in VALUES)))
     page = write_report(forecaster, frame.rename(columns=odd), tmp_path)
-    assert (page.parent / "series.png").exists()
+    assert (page.parent / "series.svg").exists()
     time_grid = drawn["attention_over_time"][2].axes[0].get_yticklabels()
     assert [tick.get_text() for tick in time_grid] == [r"price \$_{ in \$", ""]
 

@@ -9,7 +9,7 @@ from acenode.layers import mlp
 from acenode.models import GRUEncoder, LatentODE
 from acenode.ode import MLPField, NeuralODE, Solver
 from acenode.paper import climate
-from acenode.paper.baseline import Baseline
+from acenode.paper.baselines import Baseline
 from acenode.train import parameter_count
 
 D, H, L, P, W = 5, 50, 20, 10, 25  # variables, hidden, latent, prepared numbers a variable, width of an emission

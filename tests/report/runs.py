@@ -11,19 +11,16 @@ def result(table: str, row: str, seed: int, metrics: dict[str, float], *, epochs
     """A run of the published length and setting, unless told otherwise."""
     history = {f"validation_{name}": [0.5 * value, value] for name, value in metrics.items()}
     given = {
+        "validation": {},
         "protocol": "comparable",
         "config": {"epochs": epochs, "learning_rate": 0.01},
         "history": history,
-        "notes": (),
-        "figures": {},
         "device": "a machine",
         "best_epoch": epochs,
+        "parameters": 1234,
         **more,
     }
-    return Result(
-        table, row, seed, metrics, {}, epochs=epochs, parameters=1234, data={}, versions={},
-        seconds=1.0, **given,
-    )  # fmt: skip
+    return Result(table, row, seed, metrics, epochs=epochs, data={}, versions={}, seconds=1.0, **given)
 
 
 def accuracies(table: str, row: str, *values: float, **more) -> list[Result]:
@@ -40,6 +37,13 @@ def figures(seed: int) -> dict:
         "attention_maps": {"times": [0.0, 1.0], "maps": draw.random((2, 2, 3, 3)).tolist()},
         "embedding": {"x": draw.random(9).tolist(), "y": draw.random(9).tolist(), "label": [0, 1, 2] * 3},
     }
+
+
+def weights(first: float, last: float) -> dict:
+    """Figures of an attention of two dimensions whose first weight goes from one value to another."""
+    matrices = [[[x, 1 - x], [x, 1 - x]] for x in (first, last)]
+    entropy = [-sum(p * np.log(p) for p in row if p > 0) for (row, _) in matrices]
+    return {"attention": {"times": [0.0, 1.0], "matrices": matrices, "entropy": entropy}}
 
 
 def saved(folder: Path, results: list[Result]) -> Path:

@@ -1,27 +1,44 @@
-"""The report on the paper's tables and the part of README made from result files."""
+"""`acenode report`: the page on all tables, its links and files, and the explanations of the tables."""
 
 import html
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
-from runs import accuracies, everything, saved
+from runs import accuracies, everything, result, saved
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
-from acenode.paper.published import published
-from acenode.paper.results import load
-from acenode.report import readme
-from acenode.report.overview import title_of
+from acenode.paper.results import frame, load
+from acenode.paper.tables import TABLES, names
+from acenode.report import paper_plots
+from acenode.report.page import Picture
+from acenode.report.paper import explanation
+from acenode.report.scores import scores
+from acenode.report.verdicts import comparisons
 
 ROOT = Path(__file__).parents[2]
-MARKED = f"before\n{readme.BEGIN}\nwhat was there\n{readme.END}\nafter\n"
 
 
 def report(*arguments):
     return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+@pytest.fixture
+def not_rendered(monkeypatch):
+    """Figures are made but not turned into SVG, which takes most of the time."""
+
+    def picture(name, figure, alt, caption=""):
+        plt.close(figure)
+        return Picture(name, "<svg/>", alt, caption)
+
+    monkeypatch.setattr(paper_plots, "picture", picture)
 
 
 @pytest.fixture(scope="module")
@@ -37,97 +54,141 @@ def text(made):
     return (made / "index.html").read_text()
 
 
-def test_every_table_of_the_paper_is_there_run_or_not(text):
-    titles = re.findall("<h2>(.*?)</h2>", text)
-    assert titles[1:11] == [title_of(table) for table in dict.fromkeys(p.table for p in published())]
-    assert titles[11:] == ["a table of our own"]
-    assert text.count("Not run yet: the published numbers alone.") == 5
-    anchors = re.findall('href="#(.*?)"', text)
-    assert set(anchors) <= set(re.findall('id="(.*?)"', text))
+def check_links(folder: Path) -> str:
+    """Every link and picture of a page is there, and no other host is named; its text."""
+    text = (folder / "index.html").read_text()
+    anchors = set(re.findall(r'\bid="(.*?)"', text))
+    for link in re.findall(r'(?:href|src)="(.*?)"', text):
+        link = html.unescape(link)
+        assert link == "data:," or (link[1:] in anchors if link.startswith("#") else (folder / link).is_file()), link
+    assert "<script" not in text and "://" not in text and 'src="//' not in text
+    return text
 
 
-def test_every_run_is_named_and_lies_beside_the_page(made, text):
+def test_links_and_pictures_are_there_and_nothing_comes_from_elsewhere(made):
+    text = check_links(made)
+    assert html.escape("<script>alert('row')</script>").replace("&#x27;", "&#39;") in text
+    for path in made.glob("*.svg"):
+        assert "://" not in re.sub(r'xmlns(:\w+)?="[^"]*"|"-//[^>]*>', "", path.read_text())
+
+
+def test_every_table_is_there_run_or_not(text):
+    titles = [explanation(table)["title"] for table in names() if table not in ("double-ou", "attention-settings")]
+    assert set(titles) | {"Summary", "a table of our own"} == {
+        html.unescape(t) for t in re.findall("<h2>(.*?)</h2>", text)
+    }
+
+
+def test_every_run_is_linked_and_lies_beside_the_page(made, text):
     links = set(re.findall('href="(results/.*?)"', text))
     assert links == {p.relative_to(made).as_posix() for p in made.glob("results/*/*.json")}
     assert len(links) == len(everything())
 
 
-def test_nothing_is_fetched_and_nothing_slips_in(text):
-    assert "<script" not in text and "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
-    assert html.escape("<script>alert('row')</script>") in text
+def test_all_comparisons_and_scores_are_beside_the_page(made):
+    runs = frame(everything())
+    summary, table = (pd.read_csv(made / f"{name}.csv", keep_default_na=False) for name in ("summary", "scores"))
+    expected = comparisons(runs)
+    assert list(summary.columns) == list(expected.columns) and list(summary.verdict) == list(expected.verdict)
+    assert len(table) == len(scores(runs)) and set(table.row) == {run.row for run in everything()}
 
 
-def test_figures_of_every_kind_are_drawn_once(made):
-    names = [p.stem for p in made.glob("*.png")]
-    for kind in ("mnist-learning", "ushcn-error", "ushcn-entropy", "attention-size-cifar10"):
-        assert kind in names
-    for kind in ("attention", "attention-maps", "embedding"):
-        assert f"mnist-{kind}-ace-ode-net" in names and f"mnist-{kind}-ode-net" not in names
+def test_the_page_of_our_results_shows_the_numbers_of_the_files(tmp_path, not_rendered):
+    answer = report("--results", ROOT / "results", "--out", tmp_path)
+    assert answer.exit_code == 0, answer.output
+    text = check_links(tmp_path)
+    for own in scores(frame(load(ROOT / "results"))).itertuples():
+        if own.metric in ("accuracy", "auc") and own.table != "activity":
+            assert f"{own.mean:.4f} ± {own.sd:.4f}" in text
 
 
-def test_small_budgets_and_other_settings_are_marked(text):
-    assert "one seed: no interval, quick run after 16 of 160 epochs" in text
-    assert "not comparable: another setting" in text and "protocol: one state" in text
+def test_a_folder_without_results_gives_the_published_numbers(tmp_path):
+    answer = report("--results", tmp_path / "none", "--out", tmp_path / "page")
+    assert answer.exit_code == 0 and "No result files" in answer.stderr
+    text = check_links(tmp_path / "page")
+    assert "0.9968 ± 0.0003" in text and not list((tmp_path / "page").glob("*.svg"))
 
 
-# --- the command ------------------------------------------------------------------------------------------------
+def test_a_table_with_several_data_sets_has_a_matrix_and_ranks(tmp_path, monkeypatch):
+    rows = [row for row in TABLES["double-ou"] if row.name in ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes")]
+    sets = [f"S{k}" for k in range(6)]
+    many = tuple(replace(row, table="many", dataset=name, controls=(), reported=()) for name in sets for row in rows)
+    monkeypatch.setitem(TABLES, "many", many)
+    runs = [
+        result(
+            "many",
+            row.name,
+            seed,
+            {"negll": float(row.dataset[1]) + 0.5 * bool(row.base) + 0.1 * seed},
+            dataset=row.dataset,
+        )
+        for row in many
+        for seed in range(2)
+    ]
+    answer = report("--results", saved(tmp_path / "results", runs), "--out", tmp_path / "page")
+    assert answer.exit_code == 0, answer.output
+    text = check_links(tmp_path / "page")
+    section = text[text.index('<section id="many">') :]
+    ranks = re.findall(r"<tr.*?><td>(.*?)</td><td>(.*?)</td><td>(\d+)</td>", section)
+    assert ranks == [("GRU-ODE-Bayes", "1.00", "6"), ("ACE-GRU-ODE-Bayes", "2.00", "0")]
+    assert all(f">{name}</th>" in section for name in sets) and (tmp_path / "page/many-negll-ranks.svg").exists()
 
 
-def test_readme_is_what_the_command_makes_of_the_results():
-    written = (ROOT / "README.md").read_text()
-    assert written == readme.with_results(written, load(ROOT / "results")), (
-        "README.md is stale: run acenode report --readme README.md"
-    )
-
-
-def test_readme_is_rewritten_between_its_markers(tmp_path):
-    file = tmp_path / "README.md"
-    file.write_text(MARKED)
-    quick = accuracies("svhn", "ODE-Net", 0.9, config={"epochs": 16, "quick": True})
-    runs = saved(tmp_path / "results", [*accuracies("mnist", "ODE-Net", 0.995, 0.996, 0.997), *quick])
-    answer = report("--results", runs, "--out", tmp_path / "out", "--readme", file)
-    assert answer.exit_code == 0 and answer.stdout.splitlines() == [str(tmp_path / "out/index.html"), str(file)]
-    text = file.read_text()
-    assert text.startswith("before\n") and text.endswith("after\n") and "what was there" not in text
-    assert "| ODE-Net | 0.9961 ± 0.0005 | 0.9960 ± 0.0010 | 3 x 160 |" in text and "1 x 16 of 160, quick" in text
-
-
-def test_a_rewritten_report_holds_no_runs_and_no_figures_that_are_gone(tmp_path):
+def test_a_rewritten_report_holds_no_runs_and_no_figures_that_are_gone(tmp_path, not_rendered):
     runs, out = tmp_path / "results", tmp_path / "out"
     saved(runs, [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("svhn", "ODE-Net", 0.9)])
     assert report("--results", runs, "--out", out).exit_code == 0
     shutil.rmtree(runs / "svhn")
     (runs / "mnist/ode-net-seed1.json").unlink()
     assert report("--results", runs, "--out", out).exit_code == 0
-    names = {path.relative_to(out).as_posix() for path in out.rglob("*")}
-    assert names == {"index.html", "mnist-learning.png", "results", "results/mnist", "results/mnist/ode-net-seed0.json"}
+    names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert names == {
+        "index.html",
+        "summary.csv",
+        "scores.csv",
+        "mnist-training.svg",
+        "results/mnist/ode-net-seed0.json",
+    }
 
 
 @pytest.mark.parametrize(
     "spoil, said",
     [
-        (lambda folder: shutil.rmtree(folder / "results"), "no result files in"),
         (lambda folder: next(folder.glob("results/mnist/*")).write_text("{"), "is not a result file: Expecting"),
         (lambda folder: next(folder.glob("results/mnist/*")).write_text("{}"), "is not a result file: 'notes'"),
-        (
-            lambda folder: (folder / "results/mnist").rename(folder / "results/moved"),
-            "row and seed name the file",
-        ),
+        (lambda folder: (folder / "results/mnist").rename(folder / "results/moved"), "row and seed name the file"),
         (lambda folder: (folder / "out").write_text("a file"), "cannot use"),
-        (lambda folder: (folder / "README.md").write_text("no markers"), "README.md needs the lines <!-- results"),
-        (lambda folder: (folder / "README.md").unlink(), "No such file"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path, spoil, said):
+def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path, spoil, said, not_rendered):
     saved(tmp_path / "results", accuracies("mnist", "ODE-Net", 0.9))
-    file = tmp_path / "README.md"
-    file.write_text(MARKED)
     spoil(tmp_path)
-    before = file.read_text() if file.exists() else None
-    answer = report("--results", tmp_path / "results", "--out", tmp_path / "out", "--readme", file)
+    answer = report("--results", tmp_path / "results", "--out", tmp_path / "out")
     assert answer.exit_code == 1 and said in answer.stderr and len(answer.stderr.splitlines()) == 1
     assert not (tmp_path / "out/index.html").exists()
-    assert before == (file.read_text() if file.exists() else None)
+
+
+# --- explanations -----------------------------------------------------------------------------------------------
+
+
+def test_every_table_has_an_explanation_whose_variables_are_filled_in():
+    written = {path.name.removesuffix(".md") for path in files("acenode.report").joinpath("explanations").iterdir()}
+    assert written == {*names(), "summary"}
+    for table in written:
+        told = explanation(table)
+        assert told["title"] and told["about"] and "<li>" in told["html"] and "{" not in told["html"]
+
+
+def test_numbers_in_an_explanation_are_those_of_the_rows(monkeypatch):
+    row = TABLES["mnist"][0]
+    changed = tuple(replace(each, config=each.config | {"tolerance": 0.125}) for each in TABLES["mnist"])
+    assert f"tolerance of {row.config['tolerance']:g}" in explanation("mnist")["html"]
+    monkeypatch.setitem(TABLES, "mnist", changed)
+    assert "tolerance of 0.125" in explanation("mnist")["html"]
+
+
+def test_a_table_without_an_explanation_is_called_by_its_name():
+    assert explanation("new") == {"title": "new", "about": "", "html": ""}
 
 
 # --- in a browser -----------------------------------------------------------------------------------------------
@@ -139,10 +200,12 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 def test_every_table_opens_in_a_browser_without_a_complaint(made, text, tmp_path):
     (made / "click.html").write_text(CLICK)
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--enable-logging=stderr"]
+    flags += ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
     flags += [f"--user-data-dir={tmp_path}", "--window-size=500,900", "--virtual-time-budget=5000", "--dump-dom"]
     done = subprocess.run(
         [BROWSER, *flags, (made / "click.html").as_uri()], capture_output=True, text=True, timeout=120
     )
+    (made / "click.html").unlink()
     assert "CONSOLE" not in done.stderr, done.stderr
     found = dict(re.findall(r"<li>(.*?): (.*?)</li>", done.stdout))
     anchors = re.findall("<nav.*?</nav>", text, flags=re.S)[0].count("href")

@@ -3,6 +3,7 @@
 import io
 
 import matplotlib
+import matplotlib.pyplot
 import numpy as np
 import pytest
 from matplotlib.cbook import is_math_text
@@ -11,6 +12,12 @@ from acenode.report import plots
 from acenode.series import Series
 
 matplotlib.use("Agg")
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    matplotlib.pyplot.close("all")
 
 
 def time_grid(names, rows=("attention",)):
@@ -63,3 +70,29 @@ def test_only_what_is_there_is_in_the_legend(split, legend):
     figure = plots.forecasts(times, [plots.Band("model", ones, ones)], series, ["a"], split)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == legend
     assert len(figure.axes[0].patches) == (split < 2)
+
+
+def test_curves_are_means_over_seeds_with_their_range():
+    places = np.arange(1, 4)
+    rows = {"one": (places, np.array([[1.0, 2.0, 3.0], [3.0, 4.0, np.nan]])), "other": (places, np.ones((1, 3)))}
+    figure = plots.curves({"first": rows, "second": {"one": rows["one"]}}, "epoch", "score")
+    first, second = figure.axes
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["first", "second"]
+    assert np.allclose(first.lines[0].get_ydata(), [2, 3, 3]) and len(first.lines) == 2 and len(second.lines) == 1
+    assert first.lines[0].get_color() != first.lines[1].get_color()
+    assert (
+        first.lines[0].get_linestyle() != first.lines[1].get_linestyle()
+    )  # both are seen where they lie on each other
+
+
+def test_one_value_far_off_does_not_press_the_others_flat():
+    values = np.concatenate([np.ones((50, 4)), np.full((1, 4), 1e6)])
+    values[:50] += np.linspace(0, 1, 50)[:, None]
+    figure = plots.curves({"": {"row": (np.arange(4), values)}}, "epoch", "score")
+    assert figure.axes[0].get_ylim()[1] < 1e5
+
+
+def test_errors_in_bins_are_drawn_at_their_middles():
+    figure = plots.error_over_time(np.array([0.0, 1.0, 2.0]), [("model", np.array([0.5, np.nan]))], "error")
+    (line,) = figure.axes[0].lines
+    assert line.get_xdata().tolist() == [0.5] and figure.axes[0].get_ylim()[0] == 0

@@ -11,11 +11,12 @@ _BINS = 8
 
 
 def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
-    """Write `report/index.html` into the model's folder; nothing where matplotlib is not installed.
+    """Write `report/index.html` into the model's folder; nothing without the packages of `acenode[report]`.
 
     `frame` is the training table. What is drawn and measured are the validation series.
     """
     try:
+        import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
     except ImportError:
         return None
@@ -127,7 +128,7 @@ def _error(estimator: Any, some: Any, scale: float):
     error = np.square(np.asarray(query.values) - mean)
     edges, mse, count = error_by_time(times, error, scored, _BINS)
     errors = np.where(count > 0, mse, np.nan)
-    return plots.error_over_time(edges * scale, [(estimator.settings_.model, errors)], 0.0, "squared error")
+    return plots.error_over_time(edges * scale, [(estimator.settings_.model, errors)], "squared error")
 
 
 def _attention(estimator: Any, panel: Any, which: int, scale: float):

@@ -1,4 +1,4 @@
-"""`acenode report`: the page on the paper's tables, and the part of README that is made from result files."""
+"""`acenode report`: the page on the paper's tables."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +14,13 @@ def report(
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder with the data files: the attention is then drawn over sample images.")
     ] = None,
-    readme: Annotated[Path | None, typer.Option(help="A Markdown file whose results are to be made anew.")] = None,
 ) -> None:
-    """Write the report on the paper's tables from the result files: published and measured numbers side by side."""
+    """Write a page on all tables: published numbers and ours, comparisons with verdicts, figures, and summary.csv."""
     try:
+        import jinja2  # noqa: F401
+        import markdown_it  # noqa: F401
         import matplotlib
+        import pandas  # noqa: F401
         import scipy  # noqa: F401
     except ImportError as error:
         fail(f"{error.name} is missing. Install it with: pip install 'acenode[report]'")
@@ -26,24 +28,14 @@ def report(
     from ..datasets.files import DataCorrupted, DataNotFound
     from ..paper.results import BrokenResult, load
     from ..report.paper import write
-    from ..report.readme import NoMarkers, with_results
-    from ..train.checkpoint import write_atomically
 
     try:
         found = load(results)
-        if not found:
-            fail(
-                f"no result files in {results}. Make some with acenode reproduce, or name their folder with --results."
-            )
-        text = with_results(readme.read_text(encoding="utf-8"), found) if readme else ""
         page = write(found, results, out, data_dir)
     except (BrokenResult, DataNotFound, DataCorrupted) as error:
         fail(str(error))
-    except NoMarkers as error:
-        fail(f"{readme} {error}.")
     except OSError as error:
         fail(f"cannot use {error.filename or out}: {error.strerror or error}.")
+    if not found:
+        typer.echo(f"No result files in {results}: the page has the published numbers alone.", err=True)
     typer.echo(str(page))
-    if readme:
-        write_atomically(readme, text.encode())
-        typer.echo(str(readme))

@@ -1,23 +1,24 @@
-"""`acenode tables`: the paper's numbers and ours."""
+"""`acenode tables`: the published numbers and ours."""
 
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .terminal import fail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.table import Table
 
-    from ..report.compared import Compared
-
-
-OUTDATED = "* The runs do not have today's settings, or did not write them down: reproduce trains them again."
+OUTDATED = "* The settings of the row have changed since these runs; acenode reproduce trains it again."
+RECORD = (
+    *("table", "row", "dataset", "metric", "published", "published_sd", "published_parameters", "mean", "sd", "median"),
+    *("diverged", "seeds", "epochs", "full_epochs", "quick", "parameters", "protocol", "learning_rate", "attention"),
+    *("outdated", "difference", "low", "high", "standing"),
+)
+COUNTS = {"diverged", "seeds", "epochs", "full_epochs", "parameters"}
 
 
 def tables(
@@ -25,95 +26,75 @@ def tables(
     results: Annotated[Path, typer.Option(help="Folder with the result files.")] = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Every row of every table: what the paper printed, and what we measured (over seeds, on test data)."""
-    from ..paper.results import BrokenResult, load, worded
+    """Show every row of every table: the published number, and ours (mean and standard deviation on test data)."""
+    try:
+        import pandas  # noqa: F401
+        import scipy  # noqa: F401
+    except ImportError as error:
+        fail(f"{error.name} is missing. Install it with: pip install 'acenode[report]'")
+    from ..paper.results import BrokenResult, frame, load
     from ..paper.tables import names as known, rows_of
-    from ..report.compared import tables as compared
+    from ..report.scores import lines
 
     try:
-        made = compared(load(results))
+        found = lines(frame(load(results))).to_dict("records")
     except BrokenResult as error:
         fail(str(error))
-    made |= {name: [] for name in known() if name not in made}
+    every = list(dict.fromkeys([*(line["table"] for line in found), *known()]))
     for name in names or ():
-        if name not in made:
-            fail(f"no table {name!r}. There are: {', '.join(made)}.")
-    chosen = {name: lines for name, lines in made.items() if not names or name in names}
+        if name not in every:
+            fail(f"no table {name!r}. There are: {', '.join(every)}.")
+    chosen = {name: [line for line in found if line["table"] == name] for name in names or every}
     if as_json:
-        typer.echo(json.dumps(worded([_record(line) for lines in chosen.values() for line in lines]), indent=1))
+        records = [{field: _plain(field, line[field]) for field in RECORD} for own in chosen.values() for line in own]
+        typer.echo(json.dumps(records, indent=1))
         return
     from rich.console import Console
 
     console = Console(width=max(Console().width, 132))  # a terminal scrolls; words cut short are lost
-    for name, lines in chosen.items():
-        if lines:
-            console.print(_grid(name, lines))
-        others = [row for row in rows_of(name) if row not in {line.row for line in lines}]
+    for name, own in chosen.items():
+        if own:
+            console.print(_grid(name, own))
+        done = {(line["dataset"], line["row"]) for line in own}
+        others = [label for label, row in rows_of(name).items() if not {(row.dataset, row.name), ("", label)} & done]
         if others:
-            typer.echo(f"Rows of ours in {name} that have not been run: {'; '.join(others)}.\n")
+            typer.echo(f"Rows of {name} without results: {'; '.join(others)}.\n")
 
 
-def _grid(name: str, lines: "Sequence[Compared]") -> "Table":
+def _plain(field: str, value: Any) -> Any:
+    """For JSON, which has no numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return int(value) if field in COUNTS else value
+
+
+def _grid(name: str, own: list[dict[str, Any]]) -> "Table":
     from rich.box import SIMPLE
     from rich.table import Table
 
-    settings = list(dict.fromkeys(_setting(run.protocol) for line in lines for run in line.runs))
-    title = f"{name} ({settings[0]})" if len(settings) == 1 and settings[0] else name
-    below = OUTDATED if any(line.outdated for line in lines) else None
+    from ..report.paper import budget, ours, theirs
+
+    protocols = dict.fromkeys(line["protocol"] for line in own if line["seeds"])
+    title = f"{name} ({next(iter(protocols))})" if len(protocols) == 1 else name
+    below = OUTDATED if any(line["seeds"] and line["outdated"] for line in own) else None
     grid = Table(title=title, title_justify="left", box=SIMPLE, caption=below, caption_justify="left")
-    headings = ["row", "metric", "published", "ours", "seeds x epochs", "parameters"]
-    for heading in [*headings, "protocol"] if len(settings) > 1 else headings:
-        side = "left" if heading in ("row", "metric", "protocol") else "right"
-        grid.add_column(heading, justify=side, overflow="fold")
-    for line in lines:
-        grid.add_row(*_cells(line)[: len(grid.columns)])
-    return grid
-
-
-def _cells(line: "Compared") -> list[str]:
-    from ..report import words
-
-    theirs = words.published(line) if line.published else ""
-    start = [line.row, line.metric, theirs]
-    if not line.runs:
-        return [*start, "", "not run", "", ""]
-    run = line.runs[0]
-    size = words.size(line) + (" *" if line.outdated else "")
-    return [*start, words.ours(line), size, f"{run.parameters:,}", _setting(run.protocol)]
-
-
-def _setting(protocol: str) -> str:
-    """A protocol in words for strangers: nothing where data and question are the paper's."""
-    return protocol.removesuffix("sound").removesuffix(", ")
-
-
-def _record(line: "Compared") -> dict[str, object]:
-    from ..report import words
-
-    p, gap, run = line.published, line.gap, line.runs[0] if line.runs else None
-    rates = dict.fromkeys(run.config["learning_rate"] for run in line.runs if "learning_rate" in run.config)
-    return {
-        "table": line.table,
-        "row": line.row,
-        "metric": line.metric,
-        "published_mean": p.mean if p else None,
-        "published_sd": p.sd if p else None,
-        "published_parameters": p.parameters if p else "",
-        "mean": None if line.ran_away else line.mean,
-        "sd": line.sd,
-        "median": line.median if line.runs and math.isfinite(line.median) else None,
-        "ran_away": line.ran_away,
-        "seeds": len(line.runs),
-        "epochs": line.epochs if run else None,
-        "protocol": run.protocol if run else None,
-        "parameters": run.parameters if run else None,
-        "quick": line.quick,
-        "full_epochs": line.full_epochs,
-        "short": line.short,
-        "outdated": line.outdated,
-        "difference": gap.difference if gap else None,
-        "low": gap.low if gap else None,
-        "high": gap.high if gap else None,
-        "verdict": words.standing(line) or None,
-        "learning_rate": list(rates),
+    shown = {
+        "row": lambda line: line["row"],
+        "data set": lambda line: line["dataset"],
+        "metric": lambda line: line["metric"],
+        "published": theirs,
+        "ours": ours,
+        "seeds x epochs": lambda line: budget(line) + " *" * bool(line["seeds"] and line["outdated"]),
+        "parameters": lambda line: f"{line['parameters']:,.0f}" if line["seeds"] else "",
+        "against published": lambda line: line["standing"] if line["seeds"] else "",
+        "attention": lambda line: line["attention"] if line["seeds"] else "",
+        "protocol": lambda line: line["protocol"] if line["seeds"] and len(protocols) > 1 else "",
     }
+    columns = {heading: [cell(line) for line in own] for heading, cell in shown.items()}
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
+    for heading in columns:
+        right = heading in ("published", "ours", "seeds x epochs", "parameters")
+        grid.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for cells in zip(*columns.values(), strict=True):
+        grid.add_row(*cells)
+    return grid

@@ -78,6 +78,7 @@ def row(name: str, kind: Kind, by: str = "sequence") -> Row:
         config=dict(kind.config),
         base=kind.base,
         differs=kind.differs,
+        controls=kind.controls,
         grid=GRID,
         figures={"attention": ft.partial(attention_over_time, until=1.0)},
     )

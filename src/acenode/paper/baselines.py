@@ -26,6 +26,9 @@ class Baseline:
     protocol: str = "comparable"
     by_seed: bool = False
     config: dict[str, object] = field(default_factory=dict)
+    dataset: str = ""
+    query: str = ""
+    bound: bool = False  # it knows the process: the best possible score
 
 
 def variable_mean(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..datasets import ushcn
+from ..datasets import ushcn, ushcn_raw
 from ..datasets.split import Split
 from ..layers import mlp
 from ..models import (
@@ -151,14 +151,16 @@ class Model(NamedTuple):
     entire: bool = True  # the context of training series goes beyond 150
     penalty: float = 1.0
     base: str = ""  # the row that it extends by an attention
-    control: str = ""  # the same with even weights
+    controls: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()  # that attend to each other
 
 
-def _published(build: Callable, base: str = "", control: str = "", /, **config: object) -> Model:
+def _published(build: Callable, base: str = "", /, *controls: str, **config: object) -> Model:
     """Of GRU-ODE-Bayes; its dropout stands in `config` since results from before it was in the likelihood lack it."""
-    return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base, control=control)
+    return Model(build, {"dropout": DROPOUT, **config}, bayes_recipe, base=base, controls=controls)
 
 
+AUGMENTED, DENSE = "Augmented-GRU-ODE-Bayes", "FC-ACE-GRU-ODE-Bayes"
 OURS: dict[str, object] = {"definition": "ours"}
 BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS, "dropout": 0.0}
 MODELS: dict[str, Model] = {
@@ -169,8 +171,8 @@ MODELS: dict[str, Model] = {
     "GRU-D": Model(filtered(GRUD), OURS),
     "T-LSTM": Model(filtered(TLSTM), OURS),
     PLAIN: _published(_bayes(plain(SIZE))),
-    "Augmented-GRU-ODE-Bayes": _published(_bayes(augmented(SIZE), extra=EXTRA)),
-    "ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE)), PLAIN, **KEPT),
+    AUGMENTED: _published(_bayes(augmented(SIZE), extra=EXTRA)),
+    "ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE)), PLAIN, AUGMENTED, DENSE, **KEPT),
     "ACE-GRU-ODE-Bayes, renewed": _published(_bayes(attentive(SIZE, renew=True)), PLAIN, jump="attention renewed"),
     "ACE-GRU-ODE-Bayes, self-decay": _published(_bayes(attentive(SIZE, self_decay=True)), PLAIN, **SELF_DECAY),
     "ACE-GRU-ODE-Bayes, self-decay, temperature 0.1": _published(
@@ -181,8 +183,8 @@ MODELS: dict[str, Model] = {
     UNIFORM: _published(_rows(uniform_attention(VARIABLES)), **BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": _published(
         _rows(between_variables(VARIABLES)), CHANNEL_INDEPENDENT, UNIFORM, **BY_ROWS
-    ),
-    "FC-ACE-GRU-ODE-Bayes": _published(_bayes(attentive(SIZE, initial="dense")), PLAIN, **KEPT),
+    )._replace(variables=ushcn_raw.ELEMENTS),
+    DENSE: _published(_bayes(attentive(SIZE, initial="dense")), PLAIN, **KEPT),
 }
 
 
@@ -203,7 +205,8 @@ def row(name: str) -> Row:
         protocol=PROTOCOL,
         config={"model_penalty": model.penalty, **model.config},
         base=model.base,
-        control=model.control,
+        controls=model.controls,
+        variables=model.variables,
         grid=GRID,
         figures={"error_over_time": error, "attention": ft.partial(attention_over_time, until=SPAN)},
     )

@@ -84,18 +84,20 @@ class Model(NamedTuple):
     build: Callable
     config: dict[str, object]
     base: str = ""  # the row that it extends by an attention
-    control: str = ""  # the same with even weights
+    controls: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()  # that attend to each other
 
 
 def _whole(build: Callable, base: str = "", **config: object) -> Model:
     """One whose state is one vector."""
-    return Model(build, {"dropout": DROPOUT, **config}, base)
+    return Model(build, {"dropout": DROPOUT, **config}, base, (AUGMENTED,) if base else ())
 
 
+AUGMENTED = "Augmented-GRU-ODE-Bayes"
 BY_ROWS: dict[str, object] = {"hidden": VARIABLES * CHANNELS, "channels": CHANNELS}
 MODELS: dict[str, Model] = {
     PLAIN: _whole(_bayes(plain(SIZE))),
-    "Augmented-GRU-ODE-Bayes": _whole(_bayes(augmented(SIZE), extra=EXTRA)),
+    AUGMENTED: _whole(_bayes(augmented(SIZE), extra=EXTRA)),
     "ACE-GRU-ODE-Bayes": _whole(_bayes(attentive(SIZE)), PLAIN, **KEPT),
     "ACE-GRU-ODE-Bayes, self-decay": _whole(_bayes(attentive(SIZE, self_decay=True)), PLAIN, **SELF_DECAY),
     "ACE-GRU-ODE-Bayes, self-decay, temperature 0.1": _whole(
@@ -105,13 +107,13 @@ MODELS: dict[str, Model] = {
     CHANNEL_INDEPENDENT: Model(_rows(channel_independent(VARIABLES)), BY_ROWS),
     UNIFORM: Model(_rows(uniform_attention(VARIABLES)), BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": Model(
-        _rows(between_variables(VARIABLES)), BY_ROWS, CHANNEL_INDEPENDENT, UNIFORM
+        _rows(between_variables(VARIABLES)), BY_ROWS, CHANNEL_INDEPENDENT, (UNIFORM,), ou.VARIABLES
     ),
 }
 
 
 def row(name: str) -> Row:
-    build, config, base, control = MODELS[name]
+    build, config, base, controls, variables = MODELS[name]
     return Row(
         table="double-ou",
         name=name,
@@ -124,7 +126,9 @@ def row(name: str) -> Row:
         penalty=1e-2,
         config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
         base=base,
-        control=control,
+        controls=controls,
+        variables=variables,
+        reported=("mse",),
         figures={"attention": ft.partial(attention_over_time, until=SPAN)},
     )
 

@@ -113,7 +113,7 @@ class Model(NamedTuple):
     build: Callable[[Array], ImageClassifier]
     base: str = ""
     differs: str = ""  # what else is not as in that row
-    control: str = ""  # the row without attention that has as many weights
+    controls: tuple[str, ...] = ()  # rows that it is compared with besides
 
 
 def models(name: Name, tolerance: float = TOLERANCE, rk_steps: int = 1) -> dict[str, Model]:
@@ -122,17 +122,17 @@ def models(name: Name, tolerance: float = TOLERANCE, rk_steps: int = 1) -> dict[
     solver = adaptive(tolerance)
     rk4 = Solver("rk4_38", step=1 / rk_steps, max_steps=max(rk_steps, 1), checkpoints=max(2, rk_steps + rk_steps % 2))
 
-    def ace(f: int, q: int, g: int = 2, width: int = WIDTH, base: str = PLAIN, control: str = "") -> Model:
+    def ace(f: int, q: int, g: int = 2, width: int = WIDTH, base: str = PLAIN, controls: tuple[str, ...] = ()) -> Model:
         built = classifier(s, _attentive(width, solver, f, q, g), width)
-        return Model(built, base, "f has one convolution, not two" if f == 1 else "", control)
+        return Model(built, base, "f has one convolution, not two" if f == 1 else "", controls)
 
     return {
         "ResNet": Model(classifier(s, _residual(WIDTH))),
         "RKNet": Model(classifier(s, _plain(WIDTH, rk4))),
         PLAIN: Model(classifier(s, _plain(WIDTH, solver))),
         "Augmented-ODE-Net": Model(classifier(s, _augmented(WIDTH, solver), read=WIDTH + EXTRA)),
-        "ACE-ODE-Net": ace(*s.small, control=AS_MANY),
-        "ACE-ODE-Net (Large)": ace(*s.large, width=WIDE, base=PLAIN_WIDE),
+        "ACE-ODE-Net": ace(*s.small, controls=(AS_MANY, "Augmented-ODE-Net")),
+        "ACE-ODE-Net (Large)": ace(*s.large, width=WIDE, base=PLAIN_WIDE, controls=("ACE-ODE-Net",)),
         "ACE-ODE-Net (as in the text)": ace(1, 2),
         "ACE-ODE-Net (deep g)": ace(*s.small, g=DEEP),
         PLAIN_WIDE: Model(classifier(s, _plain(WIDE, solver), WIDE)),
@@ -208,7 +208,7 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
         config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
         base=model.base,
         differs=model.differs,
-        control=model.control if crop is None else "",
+        controls=model.controls if crop is None else (),
         grid=GRID,
         measures=silhouettes,
         figures={"embedding": tsne, **({"attention_maps": attention_maps} if model.base else {})},

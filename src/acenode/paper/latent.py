@@ -85,6 +85,7 @@ class Kind(NamedTuple):
     differs: str = ""  # what else is not as in that row
     ode: bool = True  # there is a vector field to be solved
     events: bool = False  # the state holds the intensity of observations too (`PoissonHead`)
+    controls: tuple[str, ...] = ()  # rows that it is compared with besides
 
 
 def plain(sizes: Sizes) -> Callable[[Array], NeuralODE]:
@@ -224,6 +225,8 @@ def _ode_rnn(sizes: Sizes, including: bool) -> Kind:
 
 
 PLAIN, POISSON = "Latent-ODE (ODE Enc.)", "Latent-ODE + Poisson"
+AUGMENTED = "Augmented-Latent-ODE (ODE Enc.)"
+DENSE, FIXED = "FC-ACE-Latent-ODE", "Fixed-ACE-Latent-ODE"
 
 
 def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
@@ -231,12 +234,10 @@ def odes(sizes: Sizes, statistics: bool = False) -> dict[str, Kind]:
     made = ft.partial(latent_ode, sizes, statistics=statistics)
     return {
         PLAIN: made(plain(sizes)),
-        "Augmented-Latent-ODE (ODE Enc.)": made(augmented(sizes), EXTRA),
-        "ACE-Latent-ODE (ODE Enc.)": made(attentive(sizes), base=PLAIN),
-        "FC-ACE-Latent-ODE": made(attentive(sizes, initial="dense"), base=PLAIN),
-        "Fixed-ACE-Latent-ODE": made(attentive(sizes, evolution="fixed"), base=PLAIN)._replace(
-            differs="another solver"
-        ),
+        AUGMENTED: made(augmented(sizes), EXTRA),
+        "ACE-Latent-ODE (ODE Enc.)": made(attentive(sizes), base=PLAIN)._replace(controls=(AUGMENTED, DENSE, FIXED)),
+        DENSE: made(attentive(sizes, initial="dense"), base=PLAIN),
+        FIXED: made(attentive(sizes, evolution="fixed"), base=PLAIN)._replace(differs="another solver"),
     }
 
 

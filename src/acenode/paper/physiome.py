@@ -149,4 +149,5 @@ def row(name: str, dataset: str) -> Row:
         protocol="Physiome-ODE, folds of our own draw",
         config={**settings, **model.config},
         base=model.base,
+        controls=model.controls,
     )

@@ -220,6 +220,7 @@ def mortality_row(name: str, kind: Kind, read: ReadFrom = "start", restraint: Re
         },
         base=kind.base,
         differs=kind.differs,
+        controls=kind.controls,
         grid=GRID,
         figures={"attention": partial(attention_over_time, until=1.0, unit=HOURS)},
     )
@@ -252,6 +253,8 @@ def value_row(name: str, kind: Kind, queried: str, residual: bool = False) -> Ro
     row = Row(
         table="physionet-regression",
         name=name,
+        query=queried,
+        reported=("mse_per_value",),
         data=partial(_values, queried),
         task=Reconstruction(),
         build=(residual_model if residual else value_model)(kind),
@@ -268,6 +271,7 @@ def value_row(name: str, kind: Kind, queried: str, residual: bool = False) -> Ro
         },
         base=kind.base,
         differs=kind.differs,
+        controls=kind.controls,
         grid=GRID,
         figures={
             "error_over_time": partial(error_over_time, unit=HOURS, unit_name="hours"),
@@ -282,7 +286,8 @@ def _baseline(name: str, queried: str, predict: Callable) -> Baseline:
         prepared = _values_once(queried, data_dir)
         return [published_mse(prepared.data, predict(prepared.data, prepared.splits.train), prepared.splits.test)]
 
-    return Baseline("physionet-regression", f"{name}, {queried}", score, lambda d: _values_once(queried, d).checksum)
+    digest = lambda data_dir: _values_once(queried, data_dir).checksum  # noqa: E731
+    return Baseline("physionet-regression", f"{name}, {queried}", score, digest, query=queried)
 
 
 MORTALITY = (

@@ -1,11 +1,32 @@
-"""The paper's own numbers, and which runs of ours are of the same."""
+"""The published numbers, and what they are of."""
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
 from importlib.resources import files
 
-from .results import Result
+SEEDS = 5  # of every published mean, says the paper
+EPOCHS = {  # as published
+    "mnist": 160,
+    "svhn": 160,
+    "cifar10": 160,
+    "ushcn": 300,
+    "physionet-classification": 30,
+    "physionet-regression": 30,
+    "activity": 70,
+}
+COMPARABLE = {"comparable", "regenerated SVHN, comparable"}  # protocols with the paper's data and query
+UNDEFINED = {"silhouette"}  # metrics that the paper does not define: ours are not comparable
+HIGHER_IS_BETTER = {
+    "accuracy",
+    "auc",
+    "auprc",
+    "silhouette",
+    "silhouette_classes",
+    "silhouette_maps",
+    "silhouette_maps_classes",
+}  # all other metrics are errors or losses
 
 
 @dataclass(frozen=True)
@@ -23,8 +44,10 @@ class Published:
     parameters: str
     ours_table: str
     ours_row: str
+    dataset: str = ""
 
 
+@cache
 def published() -> list[Published]:
     """Every number of the paper's tables, in their order."""
     text = files("acenode.paper").joinpath("published.csv").read_text(encoding="utf-8")
@@ -38,13 +61,15 @@ def published() -> list[Published]:
             r["parameters"],
             r["ours_table"],
             r["ours_row"],
+            r.get("dataset", ""),
         )
         for r in csv.DictReader(text.splitlines())
     ]
 
 
-def runs_of(results: Sequence[Result], table: str, row: str, metric: str) -> tuple[Result, ...]:
-    """The runs of a row, by seed: the full ones, or the quick ones where there are no others."""
-    found = [r for r in results if (r.table, r.row) == (table, row) and metric in r.metrics]
-    full = [r for r in found if not r.config.get("quick")]
-    return tuple(sorted(full or found, key=lambda r: r.seed))
+def decimals(table: str, metric: str) -> int | None:
+    """Decimal places with which the paper prints such a number, or else any of our table of that name."""
+    own = [p for p in published() if p.ours_table == table]
+    such = [p for p in own if p.metric == metric] or own
+    numbers = [x for p in such for x in (p.mean, p.sd) if x is not None]
+    return max((-int(Decimal(repr(x)).as_tuple().exponent) for x in numbers), default=None)

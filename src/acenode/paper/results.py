@@ -4,12 +4,21 @@ import json
 import math
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from ..train.checkpoint import write_atomically
+from .published import HIGHER_IS_BETTER
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INACTIVE = 0.01  # change of the attention weights along the solve, below which g did nothing
+DIVERGED = 1000  # times the smallest error of a row
 
 
 class BrokenResult(ValueError):
@@ -26,6 +35,10 @@ class Result:
     - `attention`: `times`, `matrices` (times, n, n) and their `entropy` (times), in nats, mean over rows and samples
     - `attention_maps`: `times`, `maps` (samples, times, y, x)
     - `embedding`: `x`, `y` and `label` of each point
+
+    `attention_health` says whether the attention did anything: `change` (largest change of a weight along the solve),
+    `entropy` (normalised, at the end), `gradient_ratio` (norm of the task's gradient on theta_g over that of the
+    penalty), `norm` (of theta_g), `variance_share` (of h that the attended state keeps).
     """
 
     table: str
@@ -46,6 +59,7 @@ class Result:
     notes: tuple[str, ...] = ()
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dataset: str = ""  # where a table has several
+    attention_health: Mapping[str, float] = field(default_factory=dict)
 
 
 def slug(words: str) -> str:
@@ -86,7 +100,7 @@ def read(path: Path) -> Result:
     try:
         found = json.loads(path.read_text())
         notes = tuple(found["notes"])
-        parts = ("metrics", "validation", "history", "config", "figures")
+        parts = ("metrics", "validation", "history", "config", "figures", "attention_health")
         numbers = {part: _numbered(found[part]) for part in parts if part in found}
         _check({**found, **numbers})
         return Result(**{**found, "notes": notes, **numbers})
@@ -144,4 +158,128 @@ def versions() -> dict[str, str]:
         "acenode": __version__,
         "python": platform.python_version(),
         **{m.__name__: m.__version__ for m in (jax, equinox, diffrax, optax)},
+    }
+
+
+# --- all results as one table -----------------------------------------------------------------------------------
+
+
+def attention_status(result: Result) -> Literal["active", "inactive", "unknown", ""]:
+    """Whether the attention changed along the solve of a run; nothing for a row without attention.
+
+    A run with an inactive attention is no evidence for or against the method. The criterion is `INACTIVE`, for the
+    change in `attention_health`, or for older results the largest change of a drawn weight from first to last.
+    """
+    change = attention_change(result)
+    if change is not None:
+        return "inactive" if change < INACTIVE else "active"
+    from .tables import TABLES  # they import this module
+
+    named = (r for r in TABLES.get(result.table, ()) if (r.dataset, r.name) == (result.dataset, result.row))
+    return "unknown" if any(getattr(row, "base", "") for row in named) else ""
+
+
+def attention_change(result: Result) -> float | None:
+    """The largest change of an attention weight along the solve; nothing where the run does not tell."""
+    if "change" in result.attention_health:
+        change = float(result.attention_health["change"])
+        return change if math.isfinite(change) else None
+    kept = result.figures
+    if "attention" in kept:
+        weights = np.asarray(kept["attention"]["matrices"], float)
+    elif "attention_maps" in kept:
+        weights = np.moveaxis(np.asarray(kept["attention_maps"]["maps"], float), 1, 0)
+    else:
+        return None
+    change = np.abs(weights[-1] - weights[0]).max()
+    return float(change) if np.isfinite(change) else None
+
+
+def attention_entropy(result: Result) -> float | None:
+    """The entropy of the last attention weights, from 0 (one-hot) to 1 (uniform)."""
+    if "entropy" in result.attention_health:
+        return float(result.attention_health["entropy"])
+    if "attention" not in result.figures:
+        return None
+    kept = result.figures["attention"]
+    return float(kept["entropy"][-1]) / math.log(len(kept["matrices"][-1]))
+
+
+def frame(results: Sequence[Result]) -> "pd.DataFrame":
+    """One line for each run, split and metric; `value` is what was measured, the rest says of what.
+
+    `split` is `test` or `validation` (at the epoch that validation chose). `epochs` were planned; `outdated` names
+    settings that the row has otherwise today, `skipped` counts updates that were not finite. Whether a value `diverged`
+    is decided among those of its row.
+    """
+    import pandas as pd
+
+    from .tables import TABLES  # they import this module
+
+    rows = {(row.table, row.dataset, row.name): row for rows in TABLES.values() for row in rows}
+    lines = []
+    for result in results:
+        row = rows.get((result.table, result.dataset, result.row))
+        run = _of_run(result, row)
+        measured = {("test", name): value for name, value in result.metrics.items()}
+        measured |= {
+            ("validation", name.removeprefix("validation_")): value for name, value in result.validation.items()
+        }
+        for (split, metric), value in measured.items():
+            lines.append({**run, "split": split, "metric": metric, "value": float(value)})
+    made = pd.DataFrame(lines, columns=COLUMNS).astype({"quick": bool})
+    made["diverged"] = False
+    for (*_, metric), values in made.groupby(["table", "dataset", "row", "quick", "split", "metric"]).value:
+        made.loc[values.index, "diverged"] = diverged(values.tolist(), metric)
+    return made
+
+
+COLUMNS = (
+    *("table", "dataset", "row", "seed", "query", "epochs", "best_epoch", "parameters", "protocol", "learning_rate"),
+    *("penalty", "seconds", "device", "quick", "skipped", "attention", "attention_change", "attention_entropy"),
+    *("base", "controls", "outdated", "config", "notes", "file", "split", "metric", "value"),
+)
+
+
+def diverged(values: Sequence[float], metric: str) -> np.ndarray:
+    """Which runs of a row diverged: the value is not finite, or an error a thousand times the smallest of the row.
+
+    A NegLL may lie near zero, so its smallest counts as 1 at least.
+    """
+    size = np.abs(np.array(values, float))
+    if metric in HIGHER_IS_BETTER:
+        return ~np.isfinite(size)
+    known = size[np.isfinite(size) & (size > 0)]
+    least = max(known.min(), 1.0 if metric == "negll" else 0.0) if known.size else math.inf
+    return ~(size <= DIVERGED * least)
+
+
+def _of_run(result: Result, row: Any) -> dict[str, Any]:
+    config = result.config
+    change, entropy = attention_change(result), attention_entropy(result)
+    return {
+        "table": result.table,
+        "dataset": result.dataset,
+        "row": result.row,
+        "seed": result.seed,
+        "query": getattr(row, "query", ""),
+        "epochs": int(str(config.get("epochs", result.epochs))),
+        "best_epoch": result.best_epoch,
+        "parameters": result.parameters,
+        "protocol": result.protocol,
+        "learning_rate": config.get("learning_rate", math.nan),
+        "penalty": config.get("penalty", math.nan),
+        "seconds": result.seconds,
+        "device": result.device,
+        "quick": bool(config.get("quick")),
+        "skipped": int(sum(result.history.get("skipped", ()))),
+        "attention": attention_status(result),
+        "attention_change": math.nan if change is None else change,
+        "attention_entropy": math.nan if entropy is None else entropy,
+        "base": getattr(row, "base", ""),
+        "controls": getattr(row, "controls", ()),
+        "outdated": row.changed(config) if hasattr(row, "changed") else (),
+        "config": config,
+        "notes": result.notes,
+        "file": place(Path("results"), result).as_posix(),
     }

@@ -64,17 +64,22 @@ class Row:
     protocol: str = "comparable"
     config: dict[str, object] = field(default_factory=dict)
     dataset: str = ""  # where a table has several; name and data set together are unique in it
+    query: str = ""  # what is predicted, where a table has several
     base: str = ""  # the row of the same table that this one extends by an attention
     differs: str = ""  # what else is not as in that row
-    control: str = ""  # the row that has what else comes with the attention, but nothing that chooses
+    controls: tuple[str, ...] = ()  # rows that have what else comes with the attention, or another kind of it
+    candidate: bool = False  # one of several settings: only the best by validation is compared on test data
+    variables: tuple[str, ...] = ()  # names of what attends to what; none for hidden dimensions
+    reported: tuple[str, ...] = ()  # metrics to show beside the one that chooses the epoch and the published ones
     grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
     measures: Figure | None = None  # more metrics on the test samples
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`
 
     def variant(self, name: str, **changes: Any) -> "Row":
         """The same row with changes, called `..., name`; so are the rows that it is compared with."""
-        named = {each: f"{getattr(self, each)}, {name}" for each in ("base", "control") if getattr(self, each)}
-        return replace(self, name=f"{self.name}, {name}", **named, **changes)
+        base = self.base and f"{self.base}, {name}"
+        controls = tuple(f"{each}, {name}" for each in self.controls)
+        return replace(self, name=f"{self.name}, {name}", base=base, controls=controls, **changes)
 
     def changed(self, made: Mapping[str, Any]) -> tuple[str, ...]:
         """Settings that a run had otherwise, by the `config` of its result; functions, as a schedule is, do not count.

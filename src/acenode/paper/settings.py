@@ -45,7 +45,9 @@ def _row(name: str, ode: Callable, setting: Setting = Setting(), base: str = "")
         return replace(row.recipe(epochs), **setting.recipe)
 
     config = {**row.config, **setting.attention}
-    return replace(row, table=TABLE, name=name, base=base, recipe=recipe, config=config)
+    tried = bool(setting.attention or setting.recipe)
+    given = {"recipe": recipe, "config": config, "query": "", "reported": (), "candidate": tried}
+    return replace(row, table=TABLE, name=name, base=base, **given)
 
 
 BASE = PLAIN

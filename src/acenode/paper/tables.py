@@ -21,8 +21,11 @@ def names() -> list[str]:
 
 
 def rows_of(table: str) -> dict[str, Row | Baseline]:
-    """The rows by their names in this table: its own, or those of other tables that its numbers come from."""
+    """The rows by their names in this table: its own, or those of other tables that its numbers come from.
+
+    Where a table has several data sets, a name begins with that of its data set.
+    """
     if table in TABLES:
-        return {row.name: row for row in TABLES[table]}
+        return {f"{row.dataset}, {row.name}" if row.dataset else row.name: row for row in TABLES[table]}
     ours = {(row.table, row.name): row for rows in TABLES.values() for row in rows}
     return {p.row: ours[p.ours_table, p.ours_row] for p in published() if p.table == table}

@@ -1,179 +1,166 @@
-"""The report on the paper's tables: every number of the paper, ours beside it, verdicts, files and figures."""
+"""The report on all tables: published numbers and ours, comparisons with verdicts, explanations, files and figures."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from .. import paper
 from ..datasets.files import Folder
-from ..paper.results import Result, place
-from . import page, verdict, words
-from .compared import Compared, tables
-from .explanations import explained
-from .overview import ABOUT, COLUMNS, TONES, findings, overview, pair_tone, title_of
-from .pairs import Pair, pairs
-from .paper_figures import galleries
-from .reading import QUESTION, READING
-from .sentences import disagreements, of_table
+from ..paper.published import HIGHER_IS_BETTER, decimals
+from ..paper.results import Result, frame, place, slug
+from ..paper.tables import TABLES, rows_of
+from .page import environment, write_page
+from .paper_plots import pictures_of
+from .ranks import for_page
+from .scores import OURS, ROW, Frame, counted, full_runs, lines, places, scores
+from .verdicts import comparisons
 
-TITLE = "ACE-NODE: the paper's tables and ours"
-INTERVAL = "[95\N{NO-BREAK SPACE}%]"
-
-
-def file_of(run: Result) -> str:
-    """The file of a run, as seen from the report and from the project."""
-    return place(Path("results"), run).as_posix()
-
-
-def sections(results: Sequence[Result], data_dir: Folder | None = None) -> list[page.Section]:
-    """The parts of the page: a summary, then every table in the paper's order, run or not."""
-    compared = tables(results)
-    return [_summary(results, compared), *(_section(table, lines, data_dir) for table, lines in compared.items())]
+Line = Mapping[str, Any]
 
 
 def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder | None = None) -> Path:
     """Write the report on the results that lie in `folder`, with a copy of each file, into the folder `out`.
 
-    Where the images of a table are in `data_dir`, the attention is drawn over them.
+    Beside the page are `summary.csv`, all comparisons, and `scores.csv`, the scores of every row. Where the images of
+    a table are in `data_dir`, the attention is drawn over them.
     """
-    lead = (
-        f"Attentive co-evolving neural ODEs (KDD 2021), trained again. Made by acenode report from {len(results)} "
-        "result files. Every number of ours opens to the files it comes from; they lie in the folder "
-        "results beside this page."
-    )
-    copies = {file_of(run): place(folder, run) for run in results}
-    return page.write(out, TITLE, lead, sections(results, data_dir), contents=True, copies=copies)
+    found = {place(Path("results"), result).as_posix(): result for result in results}
+    runs = frame(results)
+    compared, kept = comparisons(runs), full_runs(runs)
+    tables = [
+        _table(str(name), own, _of_table(compared, own), kept, found, data_dir)
+        for name, own in lines(runs).groupby("table", sort=False)
+    ]
+    pictures = [p for t in tables for p in (*t["pictures"], *(r["picture"] for r in t["rankings"] if r["picture"]))]
+    beside: dict[str, bytes | Path] = {name: place(folder, result) for name, result in found.items()}
+    beside |= {each.file: each.svg.encode() for each in pictures}
+    beside |= {
+        "summary.csv": compared.to_csv(index=False).encode(),
+        "scores.csv": scores(runs).to_csv(index=False).encode(),
+    }
+    given = {"runs": len(results), "summary": explanation("summary"), "tables": tables, "higher": HIGHER_IS_BETTER}
+    return write_page(out, "report.html.j2", beside, **given)
 
 
-# --- the summary ------------------------------------------------------------------------------------------------
+def explanation(table: str) -> dict[str, str]:
+    """Title, what the table is about, and the explanations as HTML, from `explanations/<table>.md`.
+
+    Numbers in them are template variables: `rows` by name, and the modules of `paper` for what no row says.
+    """
+    from markdown_it import MarkdownIt
+
+    file = files("acenode.report").joinpath("explanations", f"{table}.md")
+    if not file.is_file():
+        return {"title": table, "about": "", "html": ""}
+    source = environment().overlay(autoescape=False).from_string(file.read_text(encoding="utf-8"))
+    title, about, *rest = source.render(rows=rows_of(table), paper=paper).split("\n\n", 2)
+    return {"title": title.removeprefix("# "), "about": about, "html": MarkdownIt().render("".join(rest))}
 
 
-def _summary(results: Sequence[Result], compared: dict[str, list[Compared]]) -> page.Section:
-    rows = []
-    for table, lines in compared.items():
-        title = title_of(table)
-        rows.append([page.Cell(title, link=f"#{page.Section(title, ()).anchor}"), *overview(table, lines)])
-    table = page.Table(["Table", *COLUMNS], rows, stacked=True, words=["Table", *COLUMNS])
-    found = page.Bullets(QUESTION, findings(compared))
-    return page.Section("In short", [], [found, table, page.Details("How to read this", READING)])
-
-
-# --- one table --------------------------------------------------------------------------------------------------
-
-
-def _section(table: str, lines: Sequence[Compared], data_dir: Folder | None) -> page.Section:
-    title, what = title_of(table), ABOUT.get(table, "")
-    metrics = list(dict.fromkeys(line.metric for line in lines))
-    queried = "; ".join(f"{words.metric(m)}: {words.direction(m)}" for m in metrics)
-    said = [f"{what} {queried[0].upper()}{queried[1:]}.".strip()]
-    if not any(line.runs for line in lines):
-        said.append("Not run yet: the published numbers alone.")
-    pictures = galleries(table, lines, file_of, data_dir)
-    return page.Section(title, said, [_numbers(lines), *_pairs(table, lines), *_explained(table, lines), *pictures])
-
-
-def _numbers(lines: Sequence[Compared]) -> page.Table:
-    several = len({line.metric for line in lines}) > 1
-    columns = ["Row", *(["Metric"] if several else [])]
-    if not any(line.runs for line in lines):
-        alone = [[c.row, *([words.metric(c.metric)] if several else []), words.published(c)] for c in lines]
-        return page.Table([*columns, "Published"], alone)
-    compare = any(line.published for line in lines)
-    columns += ["Published", "Ours", f"Difference {INTERVAL}", "Verdict"] if compare else ["Validation", "Test"]
-    rows, below = [], {}
-    for k, line in enumerate(lines):
-        soft = "" if line.runs else "soft"
-        metric = [words.metric(line.metric)] if several else []
-        ours = page.Cell(words.ours(line), soft)
-        gap = words.difference(line.gap, words.places(line))
-        standing = page.Cell(words.against_paper(line), tone(line))
-        cells = [words.published(line), ours, gap, standing] if compare else [words.validation(line), ours]
-        rows.append([line.row, *metric, *cells])
-        if line.runs:
-            below[k] = _runs(line)
-    return page.Table(columns, rows, below=below, stacked=True, words=["Metric"])
-
-
-def tone(line: Compared) -> page.Tone:
-    """A verdict has a colour where the runs had the paper's budget and setting."""
-    if line.gap is None:
-        return "soft"
-    if line.short:
+def number(value: float, count: int, sign: bool = False) -> str:
+    """A number with a true minus, a large one in powers of ten; nothing for what is not a number."""
+    if math.isnan(value):
         return ""
-    return TONES.get(verdict.standing(line.gap, line.metric), "")
+    text = f"{value:{'+' if sign else ''}{f'.{count}f' if abs(value) < 1e5 else '.1e'}}"
+    return text.replace("-", "\N{MINUS SIGN}") if float(text) else text.lstrip("+-")
 
 
-def _runs(line: Compared) -> page.Details:
-    runs, p = line.runs, line.published
-    devices, protocols = (list(dict.fromkeys(each)) for each in ((r.device for r in runs), (r.protocol for r in runs)))
-    weights = f"{words.span([r.parameters for r in runs], ',')} weights"
-    seconds = f"{words.span([r.seconds for r in runs], ',.0f')} s on {words.listed(devices)}"
-    parts = [
-        *(["quick run"] if line.quick else []),
-        f"{len(runs)} seed{'s' if len(runs) > 1 else ''}",
-        words.budget(line),
-        *([weights + (f" (published: {p.parameters})" if p and p.parameters else ""), seconds] if line.trained else []),
-        f"protocol: {words.listed(protocols)}",
-    ]
-    others = list(dict.fromkeys(name for r in runs for name in r.metrics if name != line.metric))
-    columns = ["Seed", "File", *map(words.metric, (line.metric, *others)), "Best epoch", "Seconds"]
-    rows = [
-        [
-            str(r.seed),
-            _link(r),
-            words.number(value, words.places(line)),
-            *(words.number(r.metrics[name], words.places(line)) if name in r.metrics else "" for name in others),
-            str(r.best_epoch),
-            f"{r.seconds:,.0f}",
-        ]
-        for r, value in zip(runs, line.values, strict=True)
-    ]
-    settings = dict.fromkeys(words.settings(r.config) for r in runs)
-    notes = dict.fromkeys(note for r in runs for note in r.notes)
-    said = [*(f"Settings: {each}." for each in settings if each), *notes]
-    return page.Details(" · ".join(parts), said, page.Table(columns, rows, stacked=True))
+def interval(line: Line, count: int) -> str:
+    """A difference and its interval, as far as there are."""
+    low, high = (number(line[end], count, sign=True) for end in ("low", "high"))
+    return number(line["difference"], count, sign=True) + (f" [{low}, {high}]" if low else "")
 
 
-def _link(run: Result) -> page.Cell:
-    return page.Cell(file_of(run), link=file_of(run))
+def spread(mean: float, sd: float, count: int) -> str:
+    """Mean and standard deviation."""
+    return " ± ".join(filter(None, (number(mean, count), number(sd, count))))
 
 
-def _pairs(table: str, lines: Sequence[Compared]) -> list[page.Table]:
-    held = pairs(table, lines)
-    if not held:
-        return []
-    several = len({pair.one.metric for pair in held}) > 1
-    columns = [
-        "Row",
-        "Against",
-        *(["Metric"] if several else []),
-        "Published difference",
-        f"Our difference {INTERVAL}",
-        "Verdict",
-    ]
-    rows, below = [], {}
-    for k, pair in enumerate(held):
-        metric = [words.metric(pair.one.metric)] if several else []
-        said = page.Cell(words.pair(pair), pair_tone(pair))
-        rows.append([pair.one.row, pair.other.row, *metric, words.claimed(pair), words.gap_of_pair(pair), said])
-        if pair.gap:
-            below[k] = _seeds(pair, pair.gap)
-    caption = words.QUESTIONS.get(table, words.ATTENTION)
-    return [page.Table(columns, rows, caption=caption, below=below, stacked=True, words=["Against", "Metric"])]
+def theirs(line: Line) -> str:
+    return spread(line["published"], line["published_sd"], decimals(line["ours_table"], line["metric"]) or 0)
 
 
-def _seeds(pair: Pair, gap: verdict.Gap) -> page.Details:
-    count, metric = words.places(pair.one), pair.one.metric
-    runs = sorted(((r, each.row) for each in (pair.one, pair.other) for r in each.runs), key=lambda each: each[0].seed)
-    rows = [[f"seed {r.seed}", row, words.number(r.metrics[metric], count), _link(r)] for r, row in runs]
-    return page.Details(
-        words.seeds(gap),
-        (),
-        page.Table(["Run", "Row", words.metric(metric), "File"], rows, stacked=True, words=["Row"]),
-    )
+def ours(line: Line) -> str:
+    """Mean and standard deviation; the median where runs diverged."""
+    if not line["seeds"] or not line["diverged"]:
+        return spread(line["mean"], line["sd"], places(line)) if line["seeds"] else "not run"
+    middle = f", median {number(line['median'], places(line))}" if math.isfinite(line["median"]) else ""
+    return f"{line['diverged']:.0f} of {line['seeds']} diverged{middle}"
 
 
-def _explained(table: str, lines: Sequence[Compared]) -> list[page.Bullets]:
-    title = "What to know about these numbers"
-    if disagreements(lines):
-        title = "Where ours and the paper's differ, and what may explain it"
-    said = [*of_table([line for line in lines if line.runs]), *explained(table, lines)]
-    return [page.Bullets(title, said)] if said else []
+def budget(line: Line) -> str:
+    """Seeds and epochs, beside those of a full run."""
+    if not line["seeds"] or not line["parameters"]:
+        return f"{line['seeds']}, not trained" if line["seeds"] else ""
+    short = f" of {line['full_epochs']:.0f}" if line["epochs"] < line["full_epochs"] else ""
+    return f"{line['seeds']} x {line['epochs']:.0f}{short}" + (", quick" if line["quick"] else "")
+
+
+environment().filters |= {"number": number, "interval": interval, "ours": ours, "theirs": theirs, "budget": budget}
+
+
+def _of_table(compared: Frame, own: Frame) -> Frame:
+    """The comparisons of a table; of one that takes its numbers from others, those between its rows."""
+    keys = {*own[OURS].itertuples(index=False, name=None)}
+    whole = set(own.table) == set(own.ours_table)
+    pairs = compared[["table", "dataset", "row", "other", "metric"]].itertuples(index=False, name=None)
+    wanted = [(t, d, row, m) in keys and (whole or (t, d, other, m) in keys) for t, d, row, other, m in pairs]
+    return compared[pd.Series(wanted, compared.index, dtype=bool)]
+
+
+def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> dict[str, Any]:
+    run, printed, several = set(own.row[own.seeds > 0]), set(own.row[own.published.notna()]), own.dataset.nunique() > 1
+    primary, attention = held[held.primary | ~held.primary.any()], held.kind.isin(["base", "control"])
+    verdicts = primary[primary.split == "test"].groupby("kind").verdict.agg(counted)
+    runs, alone = kept[kept.table == name], name in TABLES and not several
+    results = [found[file] for file in runs.file.unique()]
+    return explanation(name) | {
+        "anchor": slug(name),
+        "published": len(printed),
+        "run": len(run & printed),
+        "more": len(run - printed),
+        "against_base": verdicts.get("base", ""),
+        "against_controls": verdicts.get("control", ""),
+        "standing": counted(own.standing[own.published.notna() & (own.standing != "not run")]),
+        "metrics": list(own.metric.unique()),
+        "datasets": several,
+        "numbers": _numbers(own, kept[kept.table.isin(own.ours_table)]),
+        "attention": _compared(held[attention]),
+        "training": _compared(held[~attention]),
+        "rankings": [for_page(name, scores(runs), each) for each in own.metric.unique()] if several else [],
+        "left": [row for row in rows_of(name) if row not in run] if alone else [],
+        "pictures": pictures_of(name, results, held, data_dir) if alone else [],
+    }
+
+
+def _compared(held: Frame) -> list[dict[str, Any]]:
+    lined = [{**line, "ours_table": line["table"], "diverged": 0} for line in held.to_dict("records")]
+    return [{**line, "places": places(line)} for line in lined]
+
+
+def _numbers(own: Frame, kept: Frame) -> list[dict[str, Any]]:
+    """The lines of a table; the first of each row with its runs."""
+    by_row = dict(iter(kept[kept.split == "test"].groupby(ROW)))
+    made = []
+    for line in own.to_dict("records"):
+        runs = by_row.pop((line["ours_table"], line["dataset"], line["ours_row"]), None)
+        made.append({**line, "places": places(line), "runs": None if runs is None else _runs(runs)})
+    return made
+
+
+def _runs(test: Frame) -> dict[str, Any]:
+    """The runs of a row: every score with its file, settings and notes."""
+    runs = test.drop_duplicates("file").sort_values("seed")
+    values = test.pivot(index="file", columns="metric", values="value")
+    known = [{k: f"of {len(v)}" if isinstance(v, list) else v for k, v in sorted(c.items())} for c in runs.config]
+    settings = dict.fromkeys(", ".join(f"{k} {v}" for k, v in each.items() if v is not None) for each in known)
+    return {
+        "metrics": list(values.columns),
+        "runs": [{**run, "scores": values.loc[run["file"]].to_dict()} for run in runs.to_dict("records")],
+        "tried": sorted({each["learning_rate"] for config in runs.config for each in config.get("grid", ())}),
+        "words": [*filter(None, settings), *dict.fromkeys(note for some in runs.notes for note in some)],
+    }

@@ -1,275 +1,244 @@
-"""Figures of the paper's tables, drawn from result files. Every function returns a matplotlib figure.
-
-Narrow ones, with letters that can be read on a phone. `Runs` holds, by row, one entry for each seed.
-"""
+"""The figures of a table, drawn from its result files: those that its runs have something for."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import verdict
-from .panels import Panel, Runs
-from .style import CLASS_COLOURS, COLOURS, FAINT, figure_style
+from ..datasets.files import Folder
+from ..paper import images
+from ..paper.results import DIVERGED, Result, diverged, place, slug
+from ..paper.tables import TABLES
+from .page import Picture, picture
+from .plots import COLOURS, FAINT, INK, WIDTH, Curve, attention_grid, curves, figure_style, literal
+from .scores import Frame
 
-Curve = tuple[np.ndarray, np.ndarray]  # places, and the values of each seed there
-Curves = dict[str, Curve]
-WIDTH = 4.8
-AT_MOST = 6  # matrices or maps beside each other
+LINES = 8  # at most, in one panel
+BINS = 12  # of time
+_TONES = {"significant gain": COLOURS[5], "significant loss": COLOURS[0]}
+
+Runs = Mapping[str, Sequence[Result]]
+Panels = Mapping[str, Sequence[str]]
 
 
-def _stacked(panels: Sequence[Panel], runs: Runs, curves: Callable[[Runs], Curves], ylabel: str, **look: Any):
-    """An axes for each panel, below each other: of every row the mean over seeds and, as a band, their range.
+def pictures_of(table: str, results: Sequence[Result], compared: Frame, data_dir: Folder | None) -> list[Picture]:
+    """All figures of a table; sample images are looked for in `data_dir`."""
+    rows = {row.name: row for row in TABLES[table]}
+    trained = sorted((result for result in results if result.parameters), key=lambda result: result.seed)
+    named = {name: [r for r in trained if r.row == name] for name in dict.fromkeys([*rows, *(r.row for r in trained)])}
+    runs = {name: own for name, own in named.items() if own}
+    panels = groups(list(runs), rows)
+    made = [*_intervals(table, compared), *_training(table, runs, rows, panels), *_errors(table, runs, panels)]
+    return [*made, *_attention(table, runs, rows), *_maps(table, runs, data_dir), *_embedding(table, runs)]
 
-    The scale of x is the same for all. `curves` makes those of one panel.
+
+def groups(names: Sequence[str], rows: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Rows to draw in one panel, by its title: each base with what extends it and their controls, then all others.
+
+    The first attentive row comes first and its base second, so that these have the same colours everywhere.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
-    from matplotlib.transforms import ScaledTranslation
+    bases: dict[str, list[str]] = {}
+    for name in names:
+        row = rows.get(name)
+        if row is not None and getattr(row, "base", "") in names:
+            bases.setdefault(row.base, []).extend((name, *(each for each in row.controls if each in names)))
+    made: dict[str, list[str]] = {}
+    for base, own in bases.items():
+        first, *more = [name for name in dict.fromkeys(own) if name != base]
+        parts = _parts(more, LINES - 2) or [[]]
+        made |= {base + f" ({k})" * (len(parts) > 1): [first, base, *part] for k, part in enumerate(parts, 1)}
+    parts = _parts([name for name in names if not any(name in own for own in made.values())], LINES)
+    return made | {"other rows" * bool(made) + f" ({k})" * (len(parts) > 1): part for k, part in enumerate(parts, 1)}
 
-    shown = [(panel, curves(drawn)) for panel in panels if (drawn := panel.drawn(runs))]
-    legends = [_legend(list(drawn)) for _, drawn in shown]
-    height = sum(2.1 + 0.16 * math.ceil(len(labels) / columns) for labels, columns in legends)
-    size = (WIDTH, height)
-    figure, axes = plt.subplots(len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained")
-    for axis, (panel, drawn), (labels, columns) in zip(axes.flat, shown, legends, strict=True):
-        for (row, (places, values)), label in zip(drawn.items(), labels, strict=True):
-            low, high, mean = (reduce(values, axis=0) for reduce in (np.nanmin, np.nanmax, np.nanmean))
-            axis.fill_between(places, low, high, color=panel.colours[row], alpha=0.12, lw=0)
-            axis.plot(places, mean, lw=1.5, color=panel.colours[row], label=label, **look)
-        axis.set_ylim(*_limits([values for _, values in drawn.values()]))
-        axis.set_title(panel.title)
-        axis.set_ylabel(ylabel)
-        axis.tick_params(labelbottom=True)
-        axis.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-        axis.ticklabel_format(axis="y", useOffset=False)
-        below = ScaledTranslation(-0.45, -0.42 if axis is axes.flat[-1] else -0.25, figure.dpi_scale_trans)
-        spaces = {"borderpad": 0, "borderaxespad": 0, "handlelength": 1.4, "columnspacing": 1, "labelspacing": 0.3}
-        at = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": axis.transAxes + below}
-        axis.legend(ncol=columns, fontsize=8, **at, **spaces)
-        _by_turns(axis)
+
+def _parts(names: Sequence[str], most: int) -> list[list[str]]:
+    count = math.ceil(len(names) / most)
+    return [list(part) for part in np.array_split(np.array(names, object), count)] if count else []
+
+
+def _curves(name: str, found: Mapping[str, Curve], panels: Panels, axes: tuple[str, str], says: str, more="", **look):
+    """A picture of curves, in the panels that have any; nothing without curves."""
+    filled = {title: {row: found[row] for row in rows if row in found} for title, rows in panels.items()}
+    filled = {title: rows for title, rows in filled.items() if rows}
+    if filled:
+        caption = f"{says}. Lines are means over seeds, bands their range.{more}"
+        yield picture(name, curves(filled, *axes, **look), says, caption)
+
+
+def _examples(runs: Runs, kind: str) -> dict[str, Result]:
+    """Of each row the first run with such a figure whose scores are finite."""
+    finite = {name: [r for r in own if np.isfinite([*r.metrics.values()]).all()] for name, own in runs.items()}
+    kept = {name: [r for r in own if kind in r.figures] for name, own in finite.items()}
+    return {name: own[0] for name, own in kept.items() if own}
+
+
+def _file(run: Result) -> str:
+    return place(Path("results"), run).as_posix()
+
+
+def _intervals(table: str, compared: Frame) -> Iterator[Picture]:
+    """Differences to the base and the controls, with their intervals."""
+    known = compared[compared.kind.isin(["base", "control"]) & compared.low.notna()]
+    for (split, metric), own in known.groupby(["split", "metric"], sort=False):
+        reach = np.maximum(own.low.abs(), own.high.abs())
+        limit = min(reach.max(), 5 * reach.median()) or 1.0
+        with figure_style():
+            import matplotlib.pyplot as plt
+
+            figure, axis = plt.subplots(figsize=(WIDTH, 0.7 + 0.42 * len(own)), layout="constrained")
+            axis.axvline(0, color=FAINT, lw=1.2)
+            for k, line in enumerate(own.itertuples()):
+                colour = _TONES.get(line.verdict, INK)
+                axis.plot([line.low, line.high], [k, k], lw=1.6, color=colour)
+                axis.plot([line.difference], [k], "o", ms=5, color=colour)
+                label = literal(f"{line.row} less {line.other}")
+                axis.text(0, k - 0.28, label, transform=axis.get_yaxis_transform(), fontsize=7.5, va="center")
+            axis.set(xlim=(-1.08 * limit, 1.08 * limit), ylim=(len(own) - 0.5, -0.6), xlabel=f"{metric} ({split})")
+            axis.set(yticks=[])
+            axis.ticklabel_format(axis="x", style="plain", useOffset=False)
+            axis.locator_params(axis="x", nbins=5)
+        says = f"Differences in {metric} on {split} data with 95 % intervals, not adjusted"
+        cut = " Intervals that end at the border are longer." * bool(reach.max() > limit)
+        caption = f"{says}. Green: significant gain, red: significant loss, after Holm's adjustment.{cut}"
+        yield picture(f"{table}-differences-{split}-{slug(str(metric))}", figure, says, caption)
+
+
+def _training(table: str, runs: Runs, rows: Mapping[str, Any], panels: Panels) -> Iterator[Picture]:
+    """The validation score that chose the epoch."""
+    had = {key for own in runs.values() for r in own for key in r.history}
+    monitors = (rows[name].task.monitor for name in runs if name in rows)
+    metric = next((metric for metric in monitors if f"validation_{metric}" in had), "")
+    every = {name: [r.history.get(f"validation_{metric}", []) for r in own] for name, own in runs.items()}
+    values = np.abs([value for own in every.values() for each in own for value in each])
+    most = DIVERGED * np.median(values[np.isfinite(values)]) if np.isfinite(values).any() else 0.0
+    found = {}
+    for name, own in every.items():
+        padded = np.array([[*each, *[np.nan] * (max(map(len, own)) - len(each))] for each in own], float)
+        padded = np.where(np.abs(padded) <= most, padded, np.nan)
+        found |= _known(name, 1 + np.arange(padded.shape[1]), padded)
+    more = " Values that diverged are not drawn." * bool((~(values <= most)).any())
+    axes = ("epoch", f"validation {metric}")
+    yield from _curves(f"{table}-training", found, panels, axes, f"Validation {metric} by epoch", more)
+
+
+def _known(name: str, places: np.ndarray, values: np.ndarray) -> dict[str, Curve]:
+    """A curve where any seed has a value, if there is such a place."""
+    known = np.isfinite(values).any(axis=0)
+    return {name: (places[known], values[:, known])} if known.any() else {}
+
+
+def _errors(table: str, runs: Runs, panels: Panels) -> Iterator[Picture]:
+    """The squared error of test values over time."""
+    kept = {
+        name: [r.figures["error_over_time"] for r in own if "error_over_time" in r.figures]
+        for name, own in runs.items()
+    }
+    lost = {
+        name: diverged([np.average(e["mse"], weights=e["values"]) for e in some], "mse") for name, some in kept.items()
+    }
+    kept = {name: [e for e, gone in zip(some, lost[name], strict=True) if not gone] for name, some in kept.items()}
+    found: dict[str, Curve] = {}
+    for own in panels.values():  # bins are shared within a panel
+        found |= binned({name: kept[name] for name in own if kept[name]})
+    unit = next((f" ({e['unit']})" for some in kept.values() for e in some if "unit" in e), "")
+    more = " Runs that diverged are not drawn." * any(gone.any() for gone in lost.values())
+    says, axes = "Squared error of the test values over time", (f"time{unit}", "squared error")
+    yield from _curves(f"{table}-error", found, panels, axes, says, more, marker="o", ms=3)
+
+
+def binned(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Curve]:
+    """The error of every seed in common bins of time, not a number where a seed has none.
+
+    Seeds with bins of their own are put into common ones, by how many values each has; the last holds the latest 5 %.
+    """
+    parts = [np.stack([each[part] for part in ("time", "values")]) for own in rows.values() for each in own]
+    times, counts = np.concatenate(parts, axis=1) if parts else np.zeros((2, 0))
+    middles = np.unique(times)
+    edges = (middles[1:] + middles[:-1]) / 2
+    if len(middles) > BINS:
+        order = np.argsort(times)
+        late = times[order][np.searchsorted(np.cumsum(counts[order]), 0.95 * counts.sum())]
+        edges = np.linspace(times.min(), late, BINS)[1:]
+        at = np.searchsorted(edges, times, side="right")
+        middles = np.bincount(at, counts * times, BINS) / np.maximum(np.bincount(at, counts, BINS), 1)
+    made: dict[str, Curve] = {}
+    for name, own in rows.items():
+        values = np.full((len(own), len(middles)), np.nan)
+        for line, each in zip(values, own, strict=True):
+            at = np.searchsorted(edges, each["time"], side="right")
+            count = np.bincount(at, each["values"], len(middles))
+            error = np.bincount(at, np.multiply(each["values"], each["mse"]), len(middles))
+            line[count > 0] = error[count > 0] / count[count > 0]
+        made |= _known(name, middles, values)
+    return made
+
+
+def _attention(table: str, runs: Runs, rows: Mapping[str, Any]) -> Iterator[Picture]:
+    """The attention of one run of every row, at some times."""
+    examples = _examples(runs, "attention")
+    names = {name: getattr(rows.get(name), "variables", ()) for name in examples}
+    for variables in dict.fromkeys(names.values()):
+        own = {name: run.figures["attention"] for name, run in examples.items() if names[name] == variables}
+        times = next(iter(own.values()))["times"]
+        some = np.unique(np.linspace(0, len(times) - 1, 4).round().astype(int))
+        wrapped = {name: name.replace(", ", ",\n").replace(" (", "\n(") for name in own}
+        grid = [(wrapped[name], np.asarray(kept["matrices"], float)[some]) for name, kept in own.items()]
+        figure = attention_grid([f"t = {times[k]:.3g}" for k in some], grid, variables)
+        what = "the variables of the data" if variables else "hidden dimensions, not variables of the data"
+        says = "Attention over time, the mean over test samples: row attends to column"
+        caption = f"{says}. Rows and columns are {what}. From {', '.join(_file(examples[name]) for name in own)}."
+        yield picture(f"{table}-attention-{'variables' if variables else 'hidden'}", figure, says, caption)
+
+
+def _maps(table: str, runs: Runs, data_dir: Folder | None) -> Iterator[Picture]:
+    """The elementwise attention of image classifiers, over the images where they are at hand."""
+    for name, run in _examples(runs, "attention_maps").items():
+        kept = run.figures["attention_maps"]
+        figure = attention_maps(kept, images.drawn(table, len(kept["maps"]), data_dir))
+        says = f"{name}: the elementwise attention at each place, mean over channels; an image each row"
+        gates = f" Mean change of a gate: {kept['moved'][-1]:.3f}." if "moved" in kept else ""
+        yield picture(f"{table}-maps-{slug(name)}", figure, says, f"{says}.{gates} From {_file(run)}.")
+
+
+def attention_maps(kept: Mapping[str, Any], under: images.Drawn | None = None):
+    """`attention_maps` of one run: a sample each row, a time each column, one colour scale; `under` has the images."""
+    maps = np.asarray(kept["maps"], float)[:6]
+    look: dict[str, Any] = {"cmap": "viridis", "vmin": float(maps.min()), "vmax": float(maps.max())}
+    if under is not None:
+        low, high = under.edges[0], under.edges[-1]
+        look |= {"alpha": 0.75, "extent": (low, high, high, low), "zorder": 2}
+    figure = attention_grid([f"t = {t:.2g}" for t in kept["times"]], [("", sample) for sample in maps], **look)
+    for k, axis in enumerate(figure.axes[: maps.shape[0] * maps.shape[1]]):
+        axis.set(xticks=[], yticks=[])
+        if under is not None:
+            image = under.images[k // maps.shape[1]]
+            grey, size = image.mean(axis=-1), len(image)  # pale, so that a colour means the same on bright and dark
+            axis.imshow(0.5 + 0.5 * grey, "gray", vmin=0, vmax=1, extent=(0, size, size, 0), zorder=1)
+            axis.set(xlim=(0, size), ylim=(size, 0))
     return figure
 
 
-def _legend(rows: Sequence[str]) -> tuple[list[str], int]:
-    """Labels of rows in one axes, without what its title says of all of them, and how many of them fit on a line."""
-    kinds = {row.partition(", ")[2] for row in rows}
-    labels = list(rows) if len(kinds) > 1 else [row.partition(", ")[0] for row in rows]
-    longest = max(map(len, labels))
-    return labels, 1 if longest > 31 else 3 if longest < 18 else 2
-
-
-def _limits(every: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Ends of a scale for all means over seeds and most values: the largest are not to press all others flat."""
-    values = np.concatenate([each[np.isfinite(each)] for each in every])
-    means = np.concatenate([np.nanmean(each, axis=0) for each in every])
-    least, usual, most = np.percentile(values, [0, 85, 100])
-    most = min(most, least + 1.3 * (means.max() - least))
-    if most - least > 20 * (usual - least) > 0:
-        most = 2 * usual - least
-    room = max(0.05 * (most - least), 5e-4 * abs(most)) or 1.0
-    return float(least - room), float(most + room)
-
-
-def _by_turns(axis: Any) -> None:
-    """Dashes for lines that lie on each other, so that every one of them is seen."""
-    near = 0.015 * np.ptp(axis.get_ylim())
-    together: list[list[Any]] = []
-    for line in axis.lines:
-        x, y = line.get_data()
-        for group in together:
-            other_x, other_y = group[0].get_data()
-            if np.array_equal(x, other_x) and np.quantile(np.abs(y - other_y), 0.9) < near:
-                group.append(line)
-                break
-        else:
-            together.append([line])
-    for group in together:
-        for k, line in enumerate(group if len(group) > 1 else ()):
-            line.set_linestyle((-5 * k, (5, 5 * (len(group) - 1))))
-
-
-def by_epoch(panels: Sequence[Panel], runs: Runs, ylabel: str):
-    """A quantity by epoch; NaN where there is none."""
-
-    def curve(seeds: Sequence[Any]) -> Curve:
-        values = np.full((len(seeds), max(map(len, seeds))), np.nan)
-        for one, each in zip(values, seeds, strict=True):
-            one[: len(each)] = each
-        known = np.isfinite(values).any(axis=0)
-        return 1 + np.flatnonzero(known), values[:, known]
-
-    with figure_style():
-        from matplotlib.ticker import MaxNLocator
-
-        figure = _stacked(panels, runs, lambda some: {row: curve(some[row]) for row in some}, ylabel)
-        figure.axes[-1].set_xlabel("epoch")
-        figure.axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        return figure
-
-
-def error_over_time(panels: Sequence[Panel], runs: Runs, xlabel: str):
-    """Squared error in bins of time, from `error_over_time` of each run; rows in one axes have the same bins."""
-
-    def curves(some: Runs) -> Curves:
-        times, errors = _in_common_bins([each for seeds in some.values() for each in seeds])
-        ends = np.cumsum([len(seeds) for seeds in some.values()])
-        parts = zip(some, np.split(errors, ends[:-1]), strict=True)
-        known = {row: (np.isfinite(part).any(axis=0), part) for row, part in parts}
-        return {row: (times[at], part[:, at]) for row, (at, part) in known.items()}
-
-    with figure_style():
-        figure = _stacked(panels, runs, curves, "squared error", marker="o", ms=3)
-        for axis in figure.axes:
-            axis.set_ylim(bottom=0)
-        figure.axes[-1].set_xlabel(xlabel)
-        return figure
-
-
-def _in_common_bins(seeds: Sequence[Mapping[str, Any]], bins: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """The times of some bins, and the errors of each seed there, NaN where it has none.
-
-    Seeds with bins of their own are put into common ones; the last holds the few values that come late.
-    """
-    times, counts = (np.concatenate([np.asarray(each[name], float) for each in seeds]) for name in ("time", "values"))
-    middles = np.unique(times)
-    if len(middles) <= bins:
-        place = [np.searchsorted(middles, each["time"]) for each in seeds]
-    else:
-        order = np.argsort(times)
-        most = times[order][np.searchsorted(np.cumsum(counts[order]), 0.95 * counts.sum())]
-        edges = np.linspace(times.min(), most, bins)[1:]
-        place = [np.searchsorted(edges, each["time"], side="right") for each in seeds]
-        weights = np.bincount(np.concatenate(place), counts, bins)
-        middles = np.bincount(np.concatenate(place), counts * times, bins) / np.maximum(weights, 1)
-    made = np.full((len(seeds), len(middles)), np.nan)
-    for row, each, at in zip(made, seeds, place, strict=True):
-        total = np.bincount(at, np.multiply(each["values"], each["mse"]), len(middles))
-        count = np.bincount(at, each["values"], len(middles))
-        row[count > 0] = (total / np.maximum(count, 1))[count > 0]
-    known = np.isfinite(made).any(axis=0)
-    return middles[known], made[:, known]
-
-
-def ablation(points: Sequence[tuple[str, float | None, Sequence[float]]], ylabel: str):
-    """Published numbers (hollow) beside ours (a dot each seed, a bar for their mean); `points`: (name, theirs, ours).
-
-    Points, not columns: columns have to start at zero, where such differences cannot be seen.
-    """
+def _embedding(table: str, runs: Runs) -> Iterator[Picture]:
+    """Test features in the plane, one run of every row."""
+    examples = _examples(runs, "embedding")
+    if not examples:
+        return
     with figure_style():
         import matplotlib.pyplot as plt
 
-        figure, axis = plt.subplots(figsize=(WIDTH, 2.8), layout="constrained")
-        for k, (_, theirs, ours) in enumerate(points):
-            if theirs is not None:
-                axis.plot([k - 0.1], [theirs], "D", ms=6, mfc="none", color=FAINT, mew=1.5, label="published")
-            if ours:
-                axis.plot([k + 0.1] * len(ours), ours, "o", ms=4, lw=0, alpha=0.7, color=COLOURS[0], label="ours")
-            if ours and np.isfinite(ours).all():
-                axis.plot([k, k + 0.2], [np.mean(ours)] * 2, color=COLOURS[0], lw=2, label="mean of ours")
-        axis.set_xlim(-0.5, len(points) - 0.5)
-        axis.set_xticks(range(len(points)), [name for name, _, _ in points])
-        axis.grid(axis="x", visible=False)
-        axis.margins(y=0.15)
-        axis.set_ylabel(ylabel)
-        handles = dict(reversed([*zip(*reversed(axis.get_legend_handles_labels()), strict=True)]))
-        figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncol=3, fontsize=8)
-        return figure
-
-
-def differences(rows: Mapping[str, tuple[Sequence[float], verdict.Gap]], xlabel: str):
-    """Differences to another row, which is at zero: a dot each seed, a bar for the mean and a line for its interval."""
-    with figure_style():
-        import matplotlib.pyplot as plt
-
-        figure, axis = plt.subplots(figsize=(WIDTH, 0.8 + 0.28 * len(rows)), layout="constrained")
-        axis.axvline(0, color=FAINT, lw=1.2)
-        for k, (seeds, gap) in enumerate(rows.values()):
-            axis.plot(seeds, [k] * len(seeds), "o", ms=4, alpha=0.5, color=COLOURS[0], mew=0)
-            axis.plot([gap.difference], [k], "|", ms=11, mew=2.5, color=COLOURS[0])
-            if gap.low is not None and gap.high is not None:
-                axis.plot([gap.low, gap.high], [k, k], lw=1.6, color=COLOURS[0])
-        axis.set_yticks(range(len(rows)), list(rows))
-        axis.invert_yaxis()
-        axis.grid(axis="y", visible=False)
-        axis.ticklabel_format(axis="x", style="plain", useOffset=False)
-        axis.locator_params(axis="x", nbins=5)
-        axis.set_xlabel(xlabel)
-        return figure
-
-
-def attention_over_time(attention: Mapping[str, Any], names: Sequence[str] = ()):
-    """The attention of one run at some moments."""
-    some = _some(len(attention["times"]))
-    return attention_matrices({f"t = {attention['times'][k]:.3g}": attention["matrices"][k] for k in some}, names)
-
-
-def attention_matrices(matrices: Mapping[str, Any], names: Sequence[str] = ()):
-    """Attentions by their titles; row: who attends, column: to whom."""
-    with figure_style():
-        import matplotlib.pyplot as plt
-
-        columns = min(3, len(matrices))
-        rows = math.ceil(len(matrices) / columns)
-        size = (WIDTH, (WIDTH / 3 + 0.1 * bool(names)) * rows + 0.2)
-        figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-        largest = max(float(np.max(matrix)) for matrix in matrices.values())
-        even = 1 / len(next(iter(matrices.values())))
-        most = 1.0 if names else max(largest, 4 * even)  # so that even weights are pale
-        drawn = None
-        for axis in axes.flat[len(matrices) :]:
+        count = math.ceil(len(examples) / 2)
+        figure, axes = plt.subplots(count, 2, figsize=(WIDTH, 2.2 * count + 0.4), squeeze=False, layout="constrained")
+        for axis in axes.flat:
             axis.axis("off")
-        for k, (axis, (title, matrix)) in enumerate(zip(axes.flat, matrices.items(), strict=False)):
-            drawn = axis.imshow(np.asarray(matrix, float), "magma_r", vmin=0, vmax=most)
-            axis.set_title(title)
-            axis.set(xticks=range(len(names)), yticks=range(len(names)))
-            axis.set_xticklabels(names, rotation=90, fontsize=7)
-            axis.set_yticklabels(names if k % columns == 0 else [], fontsize=7)
-            axis.tick_params(length=0)
-            axis.grid(False)
-        assert drawn is not None
-        figure.colorbar(drawn, ax=axes, fraction=0.04, pad=0.02, label="weight")
-        return figure
-
-
-def attention_entropy(panels: Sequence[Panel], runs: Runs, size: int):
-    """The entropy of an attention among `size` over time; grey: that of attention to all alike."""
-
-    def curve(seeds: Sequence[Any]) -> Curve:
-        times = np.asarray(seeds[0]["times"], float)
-        return times, np.array([np.interp(times, each["times"], each["entropy"]) for each in seeds])
-
-    even = math.log(size)
-    with figure_style():
-        figure = _stacked(panels, runs, lambda some: {row: curve(some[row]) for row in some}, "entropy (nats)")
-        for axis in figure.axes:
-            axis.axhline(even, color=FAINT, lw=1.2, ls=(0, (4, 2)))
-            at = {"transform": axis.get_yaxis_transform(), "ha": "right", "va": "bottom"}
-            axis.text(0.99, even, "attention to all alike", color=FAINT, fontsize=8, **at)
-            axis.set_ylim(0, 1.16 * even)
-        figure.axes[-1].set_xlabel("time")
-        return figure
-
-
-def embedding(points: Mapping[str, Any]):
-    """Features of one run in the plane, coloured by class."""
-    with figure_style():
-        import matplotlib.pyplot as plt
-
-        figure, axis = plt.subplots(figsize=(WIDTH, 3.6), layout="constrained")
-        x, y, label = (np.asarray(points[name]) for name in ("x", "y", "label"))
-        for k, word in enumerate(np.unique(label)):
-            own = label == word
-            colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
-            axis.scatter(x[own], y[own], s=6, lw=0, alpha=0.8, color=colour, label=str(word))
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
-        figure.legend(loc="outside right center", markerscale=2.5, fontsize=8)
-        return figure
-
-
-def _some(count: int) -> np.ndarray:
-    """At most six of `count` moments, evenly spread, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, AT_MOST)).round().astype(int))
+        for axis, (name, run) in zip(axes.flat, examples.items(), strict=False):
+            x, y, label = (np.asarray(run.figures["embedding"][part]) for part in ("x", "y", "label"))
+            for colour, word in zip(COLOURS, np.unique(label), strict=False):
+                axis.scatter(x[label == word], y[label == word], s=3, lw=0, color=colour, label=str(word))
+            axis.set_title(literal(name), fontsize=8)
+            axis.set_aspect("equal", adjustable="datalim")
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncol=10, markerscale=3, fontsize=7, handletextpad=0)
+    says = "Features of test images in the plane (t-SNE), coloured by class; one run of every row"
+    yield picture(f"{table}-embedding", figure, says, f"{says}.")
