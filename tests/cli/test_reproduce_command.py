@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from acenode.paper.baseline import Baseline
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
+from acenode.paper.baselines import Baseline
 from acenode.paper.row import Refused
 from acenode.paper.tables import TABLES
 
