@@ -86,8 +86,6 @@ def test_steps_grow_with_the_queries_and_only_then():
     assert with_enough_steps(made, panel, many).model.ode.solver.max_steps == 1024
     latent, _ = unfitted(Forecaster, "latent-ode")
     made = eqx.filter_eval_shape(latent._build, jax.random.key(0))
-    far = with_enough_steps(
-        made, Panel(panel.series, panel.ids, panel.variables), np.full((5, 1), 3 * latent.settings_.span)
-    )
+    far = with_enough_steps(made, panel, np.full((5, 1), 3 * latent.settings_.span))
     assert with_enough_steps(made, panel, many[:, :3] / 10) is made
     assert far.model.ode.solver.max_steps == 128 and made.model.ode.solver.max_steps == 64
