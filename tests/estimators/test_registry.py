@@ -78,16 +78,14 @@ def test_a_model_without_sampling_draws_nothing(model):
     assert made.model.samples == 1  # a copy
 
 
-def test_room_grows_with_the_question_and_only_then():
+def test_steps_grow_with_the_queries_and_only_then():
     estimator, panel = unfitted(Forecaster, "ace-variables")
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
     few, many = np.zeros((5, 3)), np.full((5, 300), 40.0)
     assert with_enough_steps(made, panel, few) is made
-    assert with_enough_steps(made, panel, many).model.count == 1024
+    assert with_enough_steps(made, panel, many).model.ode.solver.max_steps == 1024
     latent, _ = unfitted(Forecaster, "latent-ode")
     made = eqx.filter_eval_shape(latent._build, jax.random.key(0))
-    far = with_enough_steps(
-        made, Panel(panel.series, panel.ids, panel.variables), np.full((5, 1), 3 * latent.settings_.span)
-    )
+    far = with_enough_steps(made, panel, np.full((5, 1), 3 * latent.settings_.span))
     assert with_enough_steps(made, panel, many[:, :3] / 10) is made
     assert far.model.ode.solver.max_steps == 128 and made.model.ode.solver.max_steps == 64
