@@ -26,6 +26,7 @@ class Baseline:
     protocol: str = "comparable"
     by_seed: bool = False
     config: dict[str, object] = field(default_factory=dict)
+    dataset: str = ""
 
 
 def variable_mean(

@@ -187,7 +187,8 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
 
 def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
     """Write the scores of a row that is not trained."""
-    paths = {seed: results.path_of(folder, row.table, row.name, seed) for seed in (seeds if row.by_seed else [0])}
+    seeds = seeds if row.by_seed else [0]
+    paths = {seed: results.path_of(folder, row.table, row.name, seed, dataset=row.dataset) for seed in seeds}
     for path in paths.values():
         if path.exists():
             results.read(path)  # or a broken file would count as done
@@ -210,6 +211,7 @@ def _judge_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
             device=device_kind(),
             seconds=0.0,
             history={},
+            dataset=row.dataset,
         )
         results.save(folder, result)
         written.append(result)

@@ -1,6 +1,6 @@
-"""Every table of the paper and its rows, and two of our own: a process whose optimum is known, and the settings."""
+"""Every table of the paper and its rows, and ours: a process whose optimum is known, the settings, Physiome-ODE."""
 
-from . import activity, climate, double_ou, images, physionet, settings
+from . import activity, climate, double_ou, images, physiome, physionet, settings
 from .baselines import Baseline
 from .published import published
 from .row import Row
@@ -12,6 +12,7 @@ TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     "activity": activity.ROWS,
     "double-ou": double_ou.ROWS,
     settings.TABLE: settings.ROWS,
+    physiome.TABLE: physiome.ROWS,
 }
 
 
@@ -21,8 +22,11 @@ def names() -> list[str]:
 
 
 def rows_of(table: str) -> dict[str, Row | Baseline]:
-    """The rows by their names in this table: its own, or those of other tables that its numbers come from."""
+    """The rows by their names in this table: its own, or those of other tables that its numbers come from.
+
+    Where a table has several data sets, a name begins with that of its data set.
+    """
     if table in TABLES:
-        return {row.name: row for row in TABLES[table]}
+        return {f"{row.dataset}, {row.name}" if row.dataset else row.name: row for row in TABLES[table]}
     ours = {(row.table, row.name): row for rows in TABLES.values() for row in rows}
     return {p.row: ours[p.ours_table, p.ours_row] for p in published() if p.table == table}
