@@ -83,7 +83,7 @@ def load(name: str, data_dir: Folder | None = None) -> PhysiomeSet:
 def read(path: Path) -> PhysiomeSet:
     """A packed file, refused in a sentence where it is not one."""
     try:
-        with np.load(path, allow_pickle=False) as packed:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as packed:
             x, targets, span = (packed[key] for key in ("x", "targets", "span"))
     except Exception as error:  # whatever a damaged archive raises
         raise DataCorrupted(f"{path} is not a packed set (x, targets, span): {error}. Make it again.") from error

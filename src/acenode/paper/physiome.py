@@ -7,7 +7,7 @@ development sets (see `recipe`). `rows` gives the table on any packed set, also 
 import functools as ft
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -138,15 +138,6 @@ def _gru_d(key: Array, variables: int, moments: int) -> Headed:
     return Headed(Filter(cell), GaussianHead(cell.size, variables, HIDDEN, key=two))
 
 
-def _modern(model: Callable, **sizes: int | float) -> Callable[..., Headed]:
-    """Builds a model that has an emission of its own."""
-
-    def build(key: Array, variables: int, moments: int) -> Headed:
-        return Headed(model(variables, **sizes, time_scale=SPAN, key=key), None)
-
-    return build
-
-
 class Model(NamedTuple):
     build: Callable[..., Headed]
     causal: bool = True
@@ -156,24 +147,32 @@ class Model(NamedTuple):
     learning_rate: float = 2e-2
 
 
-def _baseline_model(model: Callable, learning_rate: float, **sizes: int | float) -> Model:
-    """Sizes and learning rate are not tuned yet."""
-    return Model(_modern(model, **sizes), model.causal, dict(sizes), learning_rate=learning_rate)
+def _modern(model: Any, learning_rate: float, **sizes: int | float) -> Model:
+    """A model that has an emission of its own. Sizes and learning rate are not tuned yet."""
+
+    def build(key: Array, variables: int, moments: int) -> Headed:
+        return Headed(model(variables, **sizes, time_scale=SPAN, key=key), None)
+
+    return Model(build, model.causal, dict(sizes), learning_rate=learning_rate)
 
 
 PLAIN, LARGER, AUGMENTED = "GRU-ODE-Bayes", "GRU-ODE-Bayes, as many weights", "Augmented-GRU-ODE-Bayes"
+OF_SIZE: dict[str, object] = {"hidden": HIDDEN}
 MODELS: dict[str, Model] = {
-    "GRU-D": Model(_gru_d, learning_rate=3e-3),  # not tuned yet
-    "LinODENet": _baseline_model(LinODENet, 3e-3, hidden=HIDDEN, latent=HIDDEN),
-    "CRU": _baseline_model(CRU, 1e-3, latent=64, width=64),
-    "Neural Flows": _baseline_model(NeuralFlow, 2e-3, hidden=HIDDEN, width=HIDDEN, mixing=0.0),
-    "GraFITi": _baseline_model(GraFITi, 1e-3, dim=64, heads=2, layers=4),
-    "mTAN": _baseline_model(MTAN, 1e-3, dim=HIDDEN, references=64, width=HIDDEN),
-    PLAIN: Model(_bayes(plain())),
-    AUGMENTED: Model(_bayes(augmented, extra=EXTRA), config={"extra": EXTRA}),
+    "GRU-D": Model(_gru_d, config=OF_SIZE, learning_rate=3e-3),  # not tuned yet
+    "LinODENet": _modern(LinODENet, 3e-3, hidden=HIDDEN, latent=HIDDEN),
+    "CRU": _modern(CRU, 1e-3, latent=64, width=64),
+    "Neural Flows": _modern(NeuralFlow, 2e-3, hidden=HIDDEN, width=HIDDEN, mixing=0.0),
+    "GraFITi": _modern(GraFITi, 1e-3, dim=64, heads=2, layers=4),
+    "mTAN": _modern(MTAN, 1e-3, dim=HIDDEN, references=64, width=HIDDEN),
+    PLAIN: Model(_bayes(plain()), config=OF_SIZE),
+    AUGMENTED: Model(_bayes(augmented, extra=EXTRA), config={**OF_SIZE, "extra": EXTRA}),
     LARGER: Model(_bayes(plain(AS_MANY), AS_MANY), config={"hidden": AS_MANY}),
     "ACE-GRU-ODE-Bayes, fast weights": Model(
-        _bayes(fast_weights), config={"heads": HEADS, "head_width": WIDTH}, base=PLAIN, controls=(AUGMENTED, LARGER)
+        _bayes(fast_weights),
+        config={**OF_SIZE, "heads": HEADS, "head_width": WIDTH},
+        base=PLAIN,
+        controls=(AUGMENTED, LARGER),
     ),
 }
 
@@ -183,7 +182,7 @@ def row(name: str, dataset: str) -> Row:
     model = MODELS[name]
     # A model that is not causal learns to forecast what comes after the cut, and nothing else.
     task = Forecast(penalty=0.0, cut=CUT if model.causal else None, hide=HIDE, monitor="mse")
-    settings = {"hidden": HIDDEN, "span": SPAN, "cut": list(CUT) if model.causal else None, "hide": HIDE}
+    settings = {"span": SPAN, "cut": list(CUT) if model.causal else None, "hide": HIDE}
     return Row(
         table=TABLE,
         name=name,
@@ -203,7 +202,10 @@ def row(name: str, dataset: str) -> Row:
 
 # --- baselines --------------------------------------------------------------------------------------------------
 
-BASELINES: dict[str, Callable[[Query, np.ndarray], Predicted]] = {"mean": mean_value, "LOCF": last_value}
+BASELINES: dict[str, Callable[[Query, np.ndarray], Predicted]] = {
+    "training mean": mean_value,
+    "LOCF": last_value,
+}
 
 
 def baseline(name: str, dataset: str) -> Baseline:
