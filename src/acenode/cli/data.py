@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="A name from `acenode data list`.")]
 Place = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the data files, if not $ACENODE_DATA.")]
+Set = Annotated[str | None, typer.Option("--set", help="Which set, of a collection such as physiome.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -48,15 +50,37 @@ def list_(data_dir: Place = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def get(name: Name, data_dir: Place = None) -> None:
-    """Download the official files of a data set, checked, into the data folder (or the cache); or say how to."""
+def get(
+    name: Name,
+    data_dir: Place = None,
+    checkout: Annotated[
+        Path | None,
+        typer.Option("--from", help="A checkout of the benchmark, for physiome. This runs code of it: its model.py."),
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="A set of physiome; repeat it for each. [default: all 50]")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that make physiome. [default: one for each processor]")
+    ] = None,
+) -> None:
+    """Download the official files of a data set, checked, into the data folder (or the cache); or say how to.
+
+    physiome is made from a checkout of the public benchmark instead: this runs the checkout's code, the model.py of
+    each set that is made, so name only one that you trust.
+    """
     each = _known(name)
+    if each.make is None and (checkout is not None or sets or jobs is not None):
+        fail(f"{name} is not made from a checkout: leave out --from, --set and --jobs.")
     if each.generated:
         typer.echo(f"{name} is generated; there is nothing to get.")
         return
     if data_dir is not None and data_dir.exists() and not data_dir.is_dir():
         fail(f"{data_dir} is not a folder. Choose another with --data-dir.")
     with _sentences():
+        if each.make is not None:
+            _make(each, checkout, sets, _target(each, data_dir), jobs)
+            return
         place = each.found(data_dir if data_dir is not None and data_dir.is_dir() else None)
         if place is not None and (data_dir is None or place.is_relative_to(data_dir)):
             typer.echo(f"{name} is in {place}")
@@ -67,14 +91,19 @@ def get(name: Name, data_dir: Place = None) -> None:
 
 
 @app.command()
-def info(name: Name, data_dir: Place = None, as_json: AsJson = False) -> None:
+def info(name: Name, set_name: Set = None, data_dir: Place = None, as_json: AsJson = False) -> None:
     """What the files of a data set hold: samples, variables, ranges, classes, and everything odd about them."""
     each = _known(name)
     with _sentences():
         place = _must_be_here(each, data_dir)
-        facts = each.facts(each.load(data_dir))
+        facts = each.facts(each.load(data_dir, *_of_collection(each, set_name, data_dir)))
     if as_json:
-        head = {"name": name, "licence": each.licence, "folder": None if place is None else str(place)}
+        head = {
+            "name": name,
+            **({"set": set_name} if set_name else {}),
+            "licence": each.licence,
+            "folder": None if place is None else str(place),
+        }
         typer.echo(json.dumps(head | asdict(facts), indent=1))
         return
     typer.echo(f"{name}: {each.what}")
@@ -90,6 +119,7 @@ def export(
     labelled: Annotated[
         bool | None, typer.Option("--labelled/--unlabelled", help="Only series with, or without, a known label.")
     ] = None,
+    set_name: Set = None,
     data_dir: Place = None,
 ) -> None:
     """Write a data set of series as a table, for `acenode train` and `acenode predict` or for other tools."""
@@ -103,7 +133,7 @@ def export(
         fail(f"{out}: expected a file that ends with .csv or .parquet.")
     _must_be_here(each, data_dir)
     with _sentences():
-        table = each.table(data_dir)
+        table = each.table(data_dir, *_of_collection(each, set_name, data_dir))
         rows = table.rows
         if labelled is not None:
             if table.label is None:
@@ -138,8 +168,20 @@ def _must_be_here(each: "DataSet", data_dir: Path | None) -> Path | None:
     place = each.found(data_dir)
     if place is None and not each.generated:
         looked = "".join(f"\n  {folder}" for folder in each.places(data_dir))
-        fail(f"{each.name} is not here. Looked in:{looked}\nGet it with: acenode data get {each.name}\n{each.steps()}")
+        call = f"acenode data get {each.name}{' --from CHECKOUT' if each.make else ''}"
+        fail(f"{each.name} is not here. Looked in:{looked}\nGet it with: {call}\n{each.steps()}")
     return place
+
+
+def _of_collection(each: "DataSet", name: str | None, data_dir: Path | None) -> tuple[str, ...]:
+    """The named set of a collection; nothing for a data set that is not one."""
+    if each.sets is None:
+        if name is not None:
+            fail(f"{each.name} is one data set: leave out --set.")
+        return ()
+    if name is None:
+        fail(f"{each.name} has several sets: name one with --set. Here are: {', '.join(each.sets(data_dir))}.")
+    return (name,)
 
 
 def _where(each: "DataSet", place: Path | None) -> str:
@@ -147,6 +189,8 @@ def _where(each: "DataSet", place: Path | None) -> str:
         return "no files needed"
     if place is not None:
         return f"in {place}"
+    if each.make is not None:
+        return f"not here: acenode data get {each.name} --from CHECKOUT"
     return f"not here: acenode data get {each.name}" if each.official else "not here, to be fetched by hand"
 
 
@@ -156,6 +200,28 @@ def _target(each: "DataSet", data_dir: Path | None) -> Path:
 
     given = data_dir or os.environ.get("ACENODE_DATA")
     return Path(given or files.cache_folder()) / each.folder
+
+
+def _make(each: "DataSet", checkout: Path | None, sets: list[str] | None, target: Path, jobs: int | None) -> None:
+    """Make the sets that are not there, each whole before the next; everything is checked before the first."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ..datasets import physiome_raw
+
+    if checkout is None:
+        fail(f"{each.name}: name a checkout of the benchmark with --from. {each.source}")
+    wanted = list(dict.fromkeys(sets or physiome_raw.known()))
+    for name in wanted:
+        physiome_raw.system(checkout, name)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        for name in wanted:
+            if not (target / f"{name}.npz").exists():
+                task = progress.add_task(name, total=physiome_raw.SERIES)
+                advance = partial(progress.advance, task)
+                physiome_raw.make(checkout, name, target, processes=jobs, advance=advance)
+    typer.echo(f"{', '.join(wanted)} of {each.name} in {target}")
 
 
 def _fetch(each: "DataSet", target: Path) -> None:

@@ -2,13 +2,17 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .terminal import answered, fail
+
+if TYPE_CHECKING:
+    from ..paper.baselines import Baseline
+    from ..paper.row import Row
 
 UNFINISHED = 75  # what Unix calls a temporary failure: try again
 INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
@@ -21,6 +25,10 @@ def reproduce(
     table: Annotated[str, typer.Argument(help="Name of the table, e.g. physionet-classification.")],
     rows: Annotated[
         list[str] | None, typer.Option("--row", "--rows", help="A row of it, by its name; repeat it for each.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A packed set, for physiome; repeat it for each. [default: all in the data folder]"),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many seeds, trained as one ensemble. [default: 5, or 2 if quick]")
@@ -53,7 +61,7 @@ def reproduce(
 ) -> None:
     """Train rows of a table of the paper, seeds as one ensemble; resumes where it was stopped."""
     from ..datasets.files import DataCorrupted, DataNotFound
-    from ..paper import climate
+    from ..paper import climate, physiome
     from ..paper.reproduce import reproduce as run_row
     from ..paper.results import BrokenResult
     from ..paper.row import Refused, Row
@@ -69,11 +77,16 @@ def reproduce(
         fail("--learning-rate has to be a number above 0.")
     if not all(0 <= value < math.inf for value in penalty or ()):
         fail("--penalty has to be a number not below 0.")
-    known = rows_of(table)
+    if sets and table != physiome.TABLE:
+        fail(f"--set: table {table} has no sets to choose from, only {physiome.TABLE} has. Leave it out.")
+    if table == physiome.TABLE:
+        known = _on_sets(sets or (), data_dir)
+    else:
+        known = {name: [row] for name, row in rows_of(table).items()}
     unknown = [name for name in rows or () if name not in known]
     if unknown:
         fail(_no_row(table, unknown[0], known))
-    chosen = [known[name] for name in rows or known]
+    chosen = [row for name in rows or known for row in known[name]]
     without = [row.name for row in chosen if isinstance(row, Row) and not row.grid]
     if grid and without:
         fail(f"--grid: the paper has none for {without[0]!r}. Give --learning-rate and --penalty, several of each.")
@@ -88,9 +101,9 @@ def reproduce(
 
     try:
         with answered(STOPPING):
-            for row, done in together(chosen, run, jobs, lambda row: row.name, seconds):
+            for row, done in together(chosen, run, jobs, _label, seconds):
                 told = _told(row, done, quick) if done else f"done before, see {results / row.table}"
-                typer.echo(f"{row.name}: {told}")
+                typer.echo(f"{_label(row)}: {told}")
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except OutOfTime:
@@ -100,6 +113,23 @@ def reproduce(
         fail(str(error))
     except OSError as error:
         fail(f"cannot use {error.filename or 'a file'}: {error.strerror or error}.")
+
+
+def _on_sets(sets: Sequence[str], data_dir: Path | None) -> "dict[str, list[Row | Baseline]]":
+    """The rows of Physiome-ODE by name, each on all chosen sets."""
+    from ..datasets.files import DataNotFound
+    from ..paper import physiome
+    from ..paper.row import Refused
+
+    try:
+        names = physiome.chosen_sets(sets, data_dir)
+    except (DataNotFound, Refused) as error:
+        fail(str(error))
+    return {rows[0].name: list(rows) for rows in zip(*map(physiome.rows, names), strict=True)}
+
+
+def _label(row: "Row | Baseline") -> str:
+    return f"{row.dataset}, {row.name}" if row.dataset else row.name
 
 
 def _no_row(table: str, name: str, known: Iterable[str]) -> str:

@@ -33,18 +33,24 @@ class DataSet:
     `folder` is the name of its folder in a data folder, and `needs` its files there, each by the names (or patterns) it
     may have; a generated data set has none. `official` gives the files to fetch. `load` reads what lies in a data
     folder, `facts` describes what `load` gave; `table` makes a table of what lies there, where it is series.
+
+    A collection of sets has `sets`, which names those that lie in a data folder; `load` and `table` then need the name
+    of one besides. `make` makes one of them from what a person has to get first, as `source` says.
     """
 
     name: str
     what: str
     size: str
     licence: str
-    load: Callable[[Folder | None], Any]
+    load: Callable[..., Any]
     facts: Callable[[Any], "Facts"]
     folder: str = ""
     needs: tuple[tuple[str, ...], ...] = ()
     official: Callable[[], tuple[Remote, ...]] | None = None
-    table: "Callable[[Folder | None], Table] | None" = None
+    table: "Callable[..., Table] | None" = None
+    sets: Callable[[Folder | None], list[str]] | None = None
+    make: Callable[..., Path] | None = None
+    source: str = ""
 
     @property
     def generated(self) -> bool:
@@ -56,6 +62,8 @@ class DataSet:
 
     def steps(self) -> str:
         """How a person gets the official files."""
+        if self.make is not None:
+            return self.source
         if self.official is None:
             return f"{self.name} has no official files to fetch."
         return files.by_hand(self.folder, *(remote.url for remote in self.official()))
@@ -78,8 +86,8 @@ def _later(path: str) -> Callable[..., Any]:
     """The function `module:name` of this package, imported when it is called."""
     module, name = path.split(":")
 
-    def call(*args: Any) -> Any:
-        return getattr(import_module(f".{module}", __package__), name)(*args)
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(import_module(f".{module}", __package__), name)(*args, **options)
 
     return call
 
@@ -107,14 +115,20 @@ def _physionet_table(data_dir: Folder | None) -> Table:
     return Table(rows.append_column("died", pa.array(labels, pa.int8())), "record", "hour", "died")
 
 
+def _load_physiome(data_dir: Folder | None, name: str) -> Any:
+    from . import physiome
+
+    return physiome.load(name, data_dir)
+
+
 def _panel_rows(data: Any, id: str, time: str) -> Any:
     from ..series import to_wide
 
     return to_wide(data.panel, id=id, time=time, backend="pyarrow")
 
 
-def _table(load: Callable[[Folder | None], Any], id: str) -> Callable[[Folder | None], Table]:
-    return lambda data_dir: Table(_panel_rows(load(data_dir), id, "time"), id, "time")
+def _table(load: Callable[..., Any], id: str) -> Callable[..., Table]:
+    return lambda *where: Table(_panel_rows(load(*where), id, "time"), id, "time")
 
 
 def _generated(name: str, what: str, size: str, path: str) -> DataSet:
@@ -216,6 +230,21 @@ _ALL = (
         needs=(("state17_ME.txt.gz", "state17_ME.txt"),),
         official=_later("ushcn:official_maine"),
         table=_table(_later("ushcn:load_maine"), "window"),
+    ),
+    DataSet(
+        name="physiome",
+        what="Physiome-ODE: series of 50 published physiological ODEs, the clean ones before noise and masks",
+        size="50 sets of 2,000 series, 2 to 56 variables",
+        licence="CC BY (models), Apache-2.0 (benchmark)",
+        load=_load_physiome,
+        facts=_later("facts:of_physiome"),
+        folder="physiome",
+        needs=(("*.npz",),),
+        table=_table(_load_physiome, "series"),
+        sets=_later("physiome:names"),
+        make=_later("physiome_raw:make"),
+        source="It is made from a checkout of the benchmark: clone https://github.com/kloetergensc/Physiome-ODE, "
+        "then call acenode data get physiome --from CHECKOUT --set LI01, with any of its sets; without --set all 50.",
     ),
     _generated(
         *("ou", "double Ornstein-Uhlenbeck process, with the best possible prediction"),

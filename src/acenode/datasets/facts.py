@@ -8,6 +8,7 @@ import numpy as np
 from ..series import Panel, Series
 from .activity import Activity
 from .images import ImageSet
+from .physiome import LARGEST, PhysiomeSet
 from .physionet import PLAUSIBLE, UNITS, PhysioNet
 from .regions import Regions
 from .ushcn import Climate
@@ -136,6 +137,17 @@ def of_activity(data: Activity) -> Facts:
 def of_generated(data: Any) -> Facts:
     """The facts of a data set that has a panel."""
     return of_panel(data.panel)
+
+
+def of_physiome(data: PhysiomeSet) -> Facts:
+    left_out = int((np.abs(data.values).max(axis=(1, 2)) > LARGEST).sum())
+    remarks = (
+        f"{data.name}: clean series of {data.values.shape[1]} moments, scaled; a fold adds noise and masks",
+        f"channels that are scored: {', '.join(map(str, data.targets))}",
+        f"series with a value beyond {LARGEST:g}, left out of every fold: {left_out:,}",
+    )
+    counts = {"targets": data.targets.tolist(), "left_out": left_out}
+    return of_panel(data.panel, "units", remarks=remarks, counts=counts)
 
 
 def of_regions(data: Regions) -> Facts:

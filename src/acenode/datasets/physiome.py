@@ -3,7 +3,7 @@
 A packed set (`NAME.npz`) holds the clean series: `x` (series, moments, channels), every channel with mean 0 and
 variance 1 over the set; `targets`, the channels that are scored; `span`, the time from the first to the last moment.
 `fold` adds noise and masks as the benchmark does. The benchmark's own folds depend on the order of files on a disk,
-so these are other draws of the same distribution: compare means over the five folds.
+so these are other draws of the same distribution: compare means over the five folds. `physiome_raw` makes packed sets.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..series import Query, Series
-from .files import DataCorrupted, DataNotFound, look, user_folders
+from ..series import Panel, Query, Series
+from .files import DataCorrupted, DataNotFound, Folder, cache_folder, user_folders
 from .split import Split
 
 NAME = "physiome"
@@ -24,6 +24,7 @@ CUT = 0.5  # of the time, which ends at 1: the context ends here
 LARGEST = 10.0  # series with a value beyond it are left out
 PARTS = (0.7, 0.2)  # training and validation; the rest is tested
 FOLDS = 5
+_SET = re.compile(r"[\w-]+")  # a name, not a path to a file elsewhere
 
 
 class PhysiomeSet(NamedTuple):
@@ -34,6 +35,15 @@ class PhysiomeSet(NamedTuple):
     targets: Int[np.ndarray, " targets"]
     span: float
 
+    @property
+    def panel(self) -> Panel:
+        """The clean series over their span, every value observed."""
+        count, moments, channels = self.values.shape
+        times = np.tile(np.linspace(0, self.span, moments, dtype=np.float32), (count, 1))
+        lengths = np.full(count, moments, np.int32)
+        series = Series(times, self.values, np.ones(self.values.shape, bool), lengths)
+        return Panel(series, np.arange(count), tuple(f"channel_{k}" for k in range(channels)))
+
 
 class Fold(NamedTuple):
     """One draw of noise, masks and split of a set."""
@@ -42,40 +52,60 @@ class Fold(NamedTuple):
     split: Split
 
 
-def names(data_dir: str | Path | None = None) -> list[str]:
+def places(data_dir: Folder | None = None) -> list[Path]:
+    """Where packed sets are looked for."""
+    return [*user_folders(NAME, data_dir), cache_folder() / NAME]
+
+
+def names(data_dir: Folder | None = None) -> list[str]:
     """The packed sets that are there."""
-    return sorted({path.stem for folder in user_folders(NAME, data_dir) for path in folder.glob("*.npz")})
+    found = {path.stem for folder in places(data_dir) for path in folder.glob("*.npz")}
+    return sorted(filter(_SET.fullmatch, found))
 
 
-def load(name: str, data_dir: str | Path | None = None) -> PhysiomeSet:
+def find(name: str, data_dir: Folder | None = None) -> Path:
+    """The file of a packed set."""
+    for folder in places(data_dir) if _SET.fullmatch(name) else ():
+        if (folder / f"{name}.npz").is_file():
+            return folder / f"{name}.npz"
+    searched = ", ".join(map(str, places(data_dir)))
+    raise DataNotFound(
+        f"no packed set {name!r} in {searched} (there: {', '.join(names(data_dir)) or 'none'}). Make it from a "
+        f"checkout of the benchmark: acenode data get {NAME} --from CHECKOUT --set {name}"
+    )
+
+
+def load(name: str, data_dir: Folder | None = None) -> PhysiomeSet:
     """One packed set, checked."""
-    path = look(NAME, f"{name}.npz", data_dir=data_dir) if re.fullmatch(r"\w+", name) else None
-    if path is None:
-        searched = ", ".join(map(str, user_folders(NAME, data_dir)))
-        raise DataNotFound(
-            f"no packed set {name!r} in {searched} (there: {', '.join(names(data_dir)) or 'none'}). Make it from a "
-            f"checkout of the benchmark: acenode data get physiome --from CHECKOUT --set {name}"
-        )
-    return read(path)
+    return read(find(name, data_dir))
 
 
 def read(path: Path) -> PhysiomeSet:
     """A packed file, refused in a sentence where it is not one."""
     try:
-        with np.load(path, allow_pickle=False) as packed:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as packed:
             x, targets, span = (packed[key] for key in ("x", "targets", "span"))
     except Exception as error:  # whatever a damaged archive raises
         raise DataCorrupted(f"{path} is not a packed set (x, targets, span): {error}. Make it again.") from error
     if x.ndim != 3 or not np.issubdtype(x.dtype, np.floating) or min(x.shape) < 1 or x.shape[1] < 4:
-        raise DataCorrupted(f"{path}: x has shape {x.shape} and type {x.dtype}; expected (series, moments, channels).")
+        raise DataCorrupted(
+            f"{path}: x has shape {x.shape} and type {x.dtype}; expected floats of shape (series, moments, channels) "
+            "with at least 4 moments. Make it again."
+        )
     if not np.isfinite(x).all():
         raise DataCorrupted(f"{path}: x holds NaN or infinite values. Make it again.")
     if targets.ndim != 1 or not np.issubdtype(targets.dtype, np.integer) or not targets.size:
-        raise DataCorrupted(f"{path}: targets has shape {targets.shape} and type {targets.dtype}; expected channels.")
+        raise DataCorrupted(
+            f"{path}: targets has shape {targets.shape} and type {targets.dtype}; expected whole numbers of shape "
+            "(targets,), the channels that are scored. Make it again."
+        )
     if targets.min() < 0 or targets.max() >= x.shape[2]:
-        raise DataCorrupted(f"{path}: targets names channel {targets.max()}; x has {x.shape[2]} channels.")
-    if span.shape != () or not 0 < float(span) < np.inf:
-        raise DataCorrupted(f"{path}: span is {span}; expected a positive number.")
+        raise DataCorrupted(
+            f"{path}: targets names channels {targets.min()} to {targets.max()}; x has 0 to "
+            f"{x.shape[2] - 1}. Make it again."
+        )
+    if span.shape != () or span.dtype.kind not in "iuf" or not 0 < float(span) < np.inf:
+        raise DataCorrupted(f"{path}: span is {span}; expected a positive number. Make it again.")
     return PhysiomeSet(path.stem, x.astype(np.float32), targets.astype(int), float(span))
 
 
@@ -92,12 +122,17 @@ def fold(clean: PhysiomeSet, number: int, *, causal: bool = False, odd_rows: boo
     random = np.random.default_rng(number)
     values = clean.values[np.abs(clean.values).max(axis=(1, 2)) <= LARGEST]
     values = values[random.permutation(len(values))]
+    split = _split(len(values))
+    if min(map(len, split)) == 0:
+        raise DataCorrupted(
+            f"physiome: {clean.name} has {len(values)} series whose values are at most {LARGEST:g}; too few for a "
+            "training, a validation and a test part. Make it again with at least 10."
+        )
     values = values + NOISE * random.standard_normal(values.shape, np.float32)
     observed = random.random(values.shape, np.float32) < KEPT
     count = observed.sum(axis=2)
     observed &= (count % 2 == 1 if odd_rows else count > 0)[..., None]
     moments = np.linspace(0, 1, values.shape[1], dtype=np.float32)
-    split = _split(len(values))
     target = np.isin(np.arange(values.shape[2]), clean.targets)
     if causal:
         whole = _rows(moments, values, observed, moments.size)

@@ -64,6 +64,20 @@ def published() -> list[Published]:
             r.get("dataset", ""),
         )
         for r in csv.DictReader(text.splitlines())
+    ] + _of_physiome()
+
+
+def _of_physiome() -> list[Published]:
+    """The leaderboard of the Physiome-ODE paper."""
+    text = files("acenode.paper").joinpath("physiome.csv").read_text(encoding="utf-8")
+    return [
+        Published(
+            *("physiome", r["forecaster"], "mse", float(r["mse"]), float(r["sd"]), ""),
+            "physiome",
+            r["forecaster"],
+            r["set"],
+        )
+        for r in csv.DictReader(text.splitlines())
     ]
 
 

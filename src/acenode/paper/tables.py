@@ -1,6 +1,6 @@
-"""Every table of the paper and its rows, and two of our own: a process whose optimum is known, and the settings."""
+"""Every table of the paper and its rows, and ours: a process whose optimum is known, the settings, Physiome-ODE."""
 
-from . import activity, climate, double_ou, images, physionet, settings
+from . import activity, climate, double_ou, images, physiome, physionet, settings
 from .baselines import Baseline
 from .published import published
 from .row import Row
@@ -12,6 +12,7 @@ TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     "activity": activity.ROWS,
     "double-ou": double_ou.ROWS,
     settings.TABLE: settings.ROWS,
+    physiome.TABLE: physiome.ROWS,
 }
 
 
