@@ -7,17 +7,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test test-all lint bench clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z][a-z]*\):.*## /\1	/p' $(firstword $(MAKEFILE_LIST)) | while IFS='	' read -r name line; do \
-		printf '  make %-6s  %s\n' "$$name" "$$line"; done
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1	/p' $(firstword $(MAKEFILE_LIST)) | while IFS='	' read -r name line; do \
+		printf '  make %-8s  %s\n' "$$name" "$$line"; done
 
 demo: $(VENV)/.installed-report ## train with and without attention on generated data; report in demo/ (under 3 minutes)
 	$(BIN)/acenode demo --out demo
 
-test: $(VENV)/.installed-dev ## run all tests (11 minutes on two ARM cores)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(VENV)/.installed-dev ## run the tests but for the slow ones, in double precision and as users have it
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest tests/single
+
+test-all: test ## run the slow tests too
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
 	$(BIN)/ruff check .

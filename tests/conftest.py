@@ -1,4 +1,4 @@
-"""Settings of all tests: double precision, no compilation cache between runs, a key."""
+"""Settings of all tests: double precision but for `tests/single`, no compilation cache between runs, a key."""
 
 import gc
 import os
@@ -26,13 +26,16 @@ def _quick_compiler() -> None:
         os.environ["XLA_FLAGS"] = wanted
 
 
-_quick_compiler()
+SINGLE = os.environ.get("ACENODE_TESTS_PRECISION") == "single"  # as users have it: float32, an optimising compiler
+collect_ignore = [] if SINGLE else ["single"]
+if not SINGLE:
+    _quick_compiler()
 
 # A cache from an older run could hide that something no longer compiles. Name a folder in the variable to use one.
 os.environ.setdefault("ACENODE_COMPILATION_CACHE", "off")
-jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_enable_x64", not SINGLE)
 # Tests compile much and compute little: the compiler need not try hard. A third of the time goes this way.
-jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_disable_most_optimizations", not SINGLE)
 
 
 _MAPS = Path("/proc/self/maps")

@@ -113,12 +113,24 @@ def reproduce(
             notes=(*outcome.member_notes[chosen[k]], *faults),
             figures=figures,
             dataset=row.dataset,
+            attention_health=_health(history, best),
         )
         made.append(result)
     # All at the end: seeds that are done change which checkpoint is looked for, so a kill in between would lose others.
     for result in made:
         results.save(folder, result)
     return made
+
+
+def _health(history: Mapping[str, Sequence[float]], best: int) -> dict[str, float]:
+    """The health of an attention at the best epoch, by the names of `Result.attention_health`."""
+    if "attention_change" not in history:
+        return {}
+    names = {"change": "attention_change", "entropy": "attention_entropy", "variance_share": "attended_variance"}
+    health = {short: history[name][best] for short, name in {**names, "norm": "attention_norm"}.items()}
+    pulled = history["penalty_gradient"][best]
+    ratio = history["attention_gradient"][best] / pulled if pulled else math.inf
+    return {**health, "gradient_ratio": ratio}
 
 
 def _done(row: Row, epochs: int, queried: Sequence[tuple[float, float]] | None, path: Path) -> bool:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..train.checkpoint import write_atomically
+from ..train.health import INACTIVE
 from .published import HIGHER_IS_BETTER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-INACTIVE = 0.01  # change of the attention weights along the solve, below which g did nothing
 DIVERGED = 1000  # times the smallest error of a row
 
 
