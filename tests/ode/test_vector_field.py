@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import noise
 
 from acenode.ode import BatchCoupled, NeuralODE, Solver
 from acenode.ode.solver import SAMPLES
@@ -91,6 +92,24 @@ def test_a_part_of_a_field_may_couple_the_batch(adjoint):
     slope, h = jax.jit(jax.grad(last, has_aux=True))(rate)
     np.testing.assert_allclose(h, expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(slope, -(H0 - mean)[0, 0] * np.exp(-1.3), rtol=1e-5)
+
+
+def test_the_gradient_of_a_coupled_field_reaches_finished_samples():
+    """A sample that has reached its end still counts in the mean, and so in the gradient of the others."""
+    times = jnp.array([[0.0, 0.5, 1.0], [0.0, 0.15, 0.3], [0.0, 0.2, 0.65], [0.0, 0.0, 0.0]])
+    ode = NeuralODE(ToTheMean(jnp.asarray(1.3)), Solver("midpoint", step=0.1, max_steps=16, checkpoints=2))
+
+    @jax.jit
+    @jax.value_and_grad
+    def value_and_gradient(h0):
+        h = ode(h0, times).h
+        return jnp.sum(noise(*h.shape) * jnp.sin(h))
+
+    h0 = noise(4, 2, seed=1)
+    _, found = value_and_gradient(h0)
+    for k in range(4):
+        up, down = (value_and_gradient(h0.at[k, 0].add(shift))[0] for shift in (1e-5, -1e-5))
+        np.testing.assert_allclose(found[k, 0], (up - down) / 2e-5, rtol=1e-7)
 
 
 def test_a_coupled_field_keeps_its_arrays_as_fields():
