@@ -256,3 +256,30 @@ def test_heads_give_mean_and_log_variance_of_every_variable(key):
     assert mean.shape == log_variance.shape == (3,)
     assert mean[0] == mean[2] and mean[0] != mean[1]  # row i alone gives variable i
     np.testing.assert_allclose(read(RowHead, (2,), rows.at[1].set(9.0), key)[0][0], mean[0], rtol=1e-14)
+
+
+# --- augmentation ---------------------------------------------------------------------------------------------
+
+
+def contexts() -> Series:
+    """40 contexts of 30 rows between 0 and 1."""
+    values = np.random.default_rng(0).normal(size=(40, 30, 2))
+    times = np.broadcast_to(np.linspace(0, 1, 30), (40, 30))
+    return Series(times, values, np.ones(values.shape, bool), np.full(40, 30))
+
+
+def test_training_may_end_the_context_of_each_series_anywhere(key):
+    context = contexts()
+    cut = Forecast(cut=(0.3, 0.8))._augmented(context, key)
+    last = np.max(np.where(cut.observed.any(-1), context.times, 0.0), axis=1)
+    assert last.min() >= 0.25 and last.max() <= 0.8 and np.ptp(last) > 0.3
+    np.testing.assert_array_equal(cut.observed[..., 0], context.times <= last[:, None])
+    np.testing.assert_array_equal(cut.values, np.where(cut.observed, context.values, 0.0))
+
+
+def test_training_may_hide_a_part_of_the_context(key):
+    context = contexts()
+    hidden = Forecast(hide=0.3)._augmented(context, key)
+    assert 1 - np.mean(hidden.observed) == pytest.approx(0.3, abs=0.03)
+    np.testing.assert_array_equal(hidden.values, np.where(hidden.observed, context.values, 0.0))
+    assert Forecast()._augmented(context, key) is context

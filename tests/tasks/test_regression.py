@@ -9,7 +9,8 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from acenode.datasets.split import Split
 from acenode.models import Filter, RNNDt, Trace
-from acenode.ode import Stats
+from acenode.ode import Stats, Status
+from acenode.ode.solver import status_where
 from acenode.series import series, stack
 from acenode.tasks import Headed, Regression, SeriesTarget, Task
 from acenode.train import Member, Recipe, fit
@@ -28,9 +29,8 @@ class Last(eqx.Module):
     def __call__(self, series, times, key):
         last = jnp.asarray(series.values)[:, -1]
         summary, batch = jnp.stack([last, 2 * last]), len(times)
-        failed = Stats.none(2 * batch)
-        status = jnp.asarray(failed.status).at[batch].set(1)
-        stats = eqx.tree_at(lambda s: s.status, failed, status)
+        status = status_where(jnp.arange(2 * batch) == batch, Status.not_finite, Status.solved)
+        stats = eqx.tree_at(lambda s: s.status, Stats.none(2 * batch), status)
         return Trace(summary[:, :, None], summary, jnp.full(batch, 3.0), None, stats, None, None)
 
 
