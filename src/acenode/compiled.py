@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable)
 def in_full_precision(function: Function) -> Function:
     """The same function with products of matrices in full single precision.
 
-    A GPU multiplies single precision with three digits (TF32) unless it is told otherwise. A solver that is asked for
+    A GPU multiplies single precision with three digits (TF32) unless it is told otherwise. A solver with a tolerance of
     more of them than the vector field has takes ever smaller steps in vain. A precision that is already set
     (`jax.default_matmul_precision`) stays.
     """

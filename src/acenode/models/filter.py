@@ -1,4 +1,4 @@
-"""`Filter`: walk along the rows of a series, and be asked at any time what is known by then."""
+"""`Filter`: a recurrent pass over the rows of a series, with predictions at any query time."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +16,7 @@ from .trace import Trace
 
 @runtime_checkable
 class Cell(Protocol):
-    """What a `Filter` walks with, written for one series.
+    """The recurrent cell of a `Filter`, written for one series.
 
     A state is any pytree of arrays whose shapes and types `drift` and `update` keep. A cell is only called with rows
     that hold at least one observation; values that were not observed are 0.

@@ -104,7 +104,7 @@ class GRUODEBayes(eqx.Module):
       has a fixed step, which is the largest one taken. Its `max_steps` are those that a series may take, e.g. its span
       over the step and one for each row whose time is not a whole number of steps; a series that needs more fails,
       with a status, and so does one with rows before `start`;
-    - `dropout` acts on the first state and on the emission wherever it is asked, one mask a series and call;
+    - `dropout` acts on the first state and on the emission wherever it is evaluated, one mask a series and call;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
     The state at a queried time has seen the rows strictly before it.
@@ -145,13 +145,13 @@ class GRUODEBayes(eqx.Module):
         ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
         met = jax.vmap(lambda of, row: of[row])
         x, o = met(values, laid.row), met(observed, laid.row) & (laid.row >= 0)[..., None]
-        # A move of the walk is the row of one tick and the way through the next, so that the states before the moves
+        # A move of the scan is the row of one step and the way through the next, so that the states before the moves
         # are those before the rows.
         late = lambda leaf: jnp.pad(leaf.swapaxes(0, 1), ((1, 0), *((0, 0),) * (leaf.ndim - 1)))  # noqa: E731
         early = lambda leaf: jnp.pad(leaf.T, ((0, 1), (0, 0)))  # noqa: E731
         xs = (late(x), late(o), early(laid.time), early(laid.dt))
-        tick = _GridStep(eqx.tree_at(lambda m: m.ode, self, ode), keep)
-        last, path = masked_scan(tick, begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
+        step = _GridStep(eqx.tree_at(lambda m: m.ode, self, ode), keep)
+        last, path = masked_scan(step, begin, xs, xs[1].any(axis=2) | (xs[3] != 0))
         before = jax.tree.map(lambda leaf: leaf[1:], path)
         pick = jax.vmap(lambda path, at: path[at], in_axes=(1, 0))
         queried = jax.tree.map(lambda leaf: pick(leaf, laid.query), before)
@@ -237,7 +237,7 @@ class GRUODEBayes(eqx.Module):
 
 
 class _GridStep(eqx.Module):
-    """The step of the walk: meet a row, then move on."""
+    """The step of the scan: meet a row, then advance."""
 
     model: GRUODEBayes
     keep: Array
@@ -282,11 +282,11 @@ def _zero_unless(well, x):
     return jnp.where(well.reshape(-1, *(1,) * (x.ndim - 1)), x, 0.0)
 
 
-def _row_places(row_of_tick: Int[Array, " ticks"], rows: int) -> Int[Array, " rows"]:
-    """The tick at which each row is met; 0 for those that never are."""
-    every = jnp.arange(row_of_tick.size, dtype=jnp.int32)
+def _row_places(row_of_step: Int[Array, " steps"], rows: int) -> Int[Array, " rows"]:
+    """The step at which each row is met; 0 for those that never are."""
+    every = jnp.arange(row_of_step.size, dtype=jnp.int32)
     place = jnp.zeros(rows, jnp.int32)
-    return place.at[jnp.where(row_of_tick >= 0, row_of_tick, rows)].set(every, mode="drop")
+    return place.at[jnp.where(row_of_step >= 0, row_of_step, rows)].set(every, mode="drop")
 
 
 def _xavier(size_in: int, size_out: int, key: PRNGKeyArray) -> Linear:

@@ -1,4 +1,4 @@
-"""The ODE-RNN as a model of its own: it runs forward in time and can be asked at any moment."""
+"""The ODE-RNN as a model of its own: it runs forward in time and answers at any query time."""
 
 import equinox as eqx
 import jax
@@ -13,13 +13,13 @@ from ..series import Series
 from .ode_rnn import ODERNN
 from .trace import Trace
 
-_STEPS = 10  # Euler steps from the last row before an asked time to that time
+_STEPS = 10  # Euler steps from the last row before a query time to that time
 
 
 class ForwardODERNN(eqx.Module):
     """An `ODERNN` over the known rows; an answer is the mean of the last row before its time, moved on to that time.
 
-    Each answer is made by itself, so that other asked times do not matter. `including=False` lets it see only the rows
+    Each answer is made by itself, so that other query times do not matter. `including=False` lets it see only the rows
     strictly before its time, `True` also the row at that time. The summary is the mean after the last known row.
     """
 

@@ -1,11 +1,11 @@
 """Recurrent baselines of the ODE models, as cells for `Filter`.
 
 They differ in how they are told that time has passed: as an input, as a decay of what was last seen, or as a decay of
-what is remembered. Throughout, x is a row (0 where missing), m its mask, `gap` the time since the last row, and Delta
+what is stored. Throughout, x is a row (0 where missing), m its mask, `gap` the time since the last row, and Delta
 the time since each variable was last seen, or since the first row if it never was.
 
 At a query every cell takes one more step with an empty row (m = 0), so that its answer depends on how long ago it saw
-what; the state it walks with is not changed by that.
+what; the recurrent state is not changed by that.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from ..ode import Constant
 
 
 class Memory(NamedTuple):
-    """What a cell with a gated recurrent unit remembers; `drift` moves the clocks alone."""
+    """The state of a cell with a gated recurrent unit; `drift` moves the clocks alone."""
 
     hidden: Float[Array, " size"]
     gap: Float[Array, ""]  # time since the last row
@@ -191,7 +191,7 @@ class GRUD(Recurrent):
 
 
 class LongMemory(NamedTuple):
-    """What `TLSTM` remembers."""
+    """The state of `TLSTM`."""
 
     hidden: Float[Array, " size"]
     cell: Float[Array, " size"]

@@ -17,11 +17,11 @@ class Trace(eqx.Module):
     states: Float[Array, "samples batch queries ..."]  # at the queried times
     summary: Float[Array, "samples batch summary"]  # one vector a series
     penalty: Float[Array, " batch"]  # the model's own term of the loss, such as a KL divergence
-    attention: Array | None  # logits at the queried times, where asked for
+    attention: Array | None  # logits at the query times, if requested
     stats: Stats  # of the solve, (samples * batch,)
     h0: Array | None  # first states of the ODE, for batch statistics
     times: Array | None
-    keep: Float[Array, "batch width"] | None = None  # mask of dropout with which the model's own emission is asked
+    keep: Float[Array, "batch width"] | None = None  # mask of dropout with which the model's own emission is evaluated
 
     def mask_failed(self) -> "Trace":
         """The same, with NaN where the solve failed: the zeros that training leaves out are no answer to be scored."""

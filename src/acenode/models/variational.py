@@ -111,9 +111,9 @@ def _positive(x: Array) -> Array:
 class RNNVAE(eqx.Module):
     """RNN-VAE: a gated recurrent unit reads a series backwards in time into `z0 ~ N(mean, sd^2)`, another tells it.
 
-    `h_0 = z0` at time `start`, `h_j = GRU([decode(h_{j-1}), 1, t_j - t_{j-1}], h_{j-1})` over the asked times in
-    order, where 1 is a mask of ones. A time that is asked again has the same answer; but an answer does depend on
-    which times are asked before it, since each of them is a step.
+    `h_0 = z0` at time `start`, `h_j = GRU([decode(h_{j-1}), 1, t_j - t_{j-1}], h_{j-1})` over the query times in
+    order, where 1 is a mask of ones. A time that is queried again has the same answer; but an answer does depend on
+    which times are queried before it, since each of them is a step.
 
     `samples` is how many z0 are drawn for each series; 0 takes the mean and has no KL penalty. The summary is the mean
     of z0, the penalty `KL(q || N(0, 1))`, mean over its dimensions.

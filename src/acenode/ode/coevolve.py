@@ -187,7 +187,7 @@ class CoEvolvingODE(eqx.Module):
     def fit_reference_statistics(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
         """The same ODE, knowing the batch statistics of these training states for evaluation.
 
-        `h0` are first states of training samples, `times` any times that span what will be asked.
+        `h0` are first states of training samples, `times` any times that span those of the queries.
         """
         ode = self
         if isinstance(self.initial, Correlation):

@@ -1,4 +1,4 @@
-"""`Path`: what every ODE answers, and the checks on what it is asked."""
+"""`Path`: what every ODE answers, and the checks on its arguments."""
 
 import equinox as eqx
 import jax
@@ -42,7 +42,7 @@ def check_query(name: str, h0: Array, times: Array) -> Float[Array, "batch times
         raise ValueError(f"{name}: h0 has shape {h0.shape}: the batch is empty.")
     if not jnp.issubdtype(h0.dtype, jnp.floating):
         raise ValueError(f"{name}: h0 has dtype {h0.dtype}; expected floating point numbers.")
-    # Half precision cannot tell 0.2 from 0.2002; the solver rounds times where it solves in it.
+    # In half precision 0.2 and 0.2002 are equal; the solver rounds times where it solves in it.
     given, times = times, jnp.asarray(times, jnp.promote_types(jnp.result_type(h0), jnp.float32))
     if times.ndim == 1:
         times = jnp.broadcast_to(times, (h0.shape[0], times.shape[0]))

@@ -208,7 +208,7 @@ def _check(task: Task, data, folds, recipe: Recipe, members: Sequence[Member]) -
 def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds) -> str:
     """What must be equal for one run to resume from another's checkpoint."""
     digest = hashlib.sha256()
-    # More epochs may be asked for later, unless the schedule hangs on them; functions have no name that another process
+    # More epochs may follow later, unless the schedule depends on them; functions have no name that another process
     # would know them by.
     fields = ("optimiser", "attention_optimiser", "initial_optimiser")
     named = {n: v if isinstance(v := getattr(recipe, n), str | type(None)) else "adam" for n in fields}
