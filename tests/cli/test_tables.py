@@ -24,6 +24,7 @@ NAMES = {
     "activity",
     "attention-size",
     "attention-type",
+    "physiome",
 }
 
 

@@ -7,17 +7,18 @@ development sets (see `recipe`). `rows` gives the table on any packed set, also 
 import functools as ft
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array
 
 from ..datasets import physiome, physiome_raw
 from ..datasets.split import Split
-from ..models import CRU, GRUD, MTAN, Filter, GraFITi, LinODENet, NeuralFlow, gru_ode_bayes
+from ..models import CRU, GRUD, MTAN, Filter, GraFITi, LinODENet, NeuralFlow, Trace, gru_ode_bayes
 from ..ode import (
     AugmentedODE,
     CoEvolvingODE,
@@ -30,7 +31,7 @@ from ..ode import (
     Solver,
     Zeros,
 )
-from ..series import Query
+from ..series import Query, Series
 from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baselines import Baseline, Predicted, gaussian_scores, last_value, mean_value
@@ -138,6 +139,29 @@ def _gru_d(key: Array, variables: int, moments: int) -> Headed:
     return Headed(Filter(cell), GaussianHead(cell.size, variables, HIDDEN, key=two))
 
 
+class ConstantForecast(eqx.Module):
+    """A model that is queried at the cut, whatever the query time: its forecast does not depend on time."""
+
+    causal: ClassVar[bool] = False
+
+    model: Any
+
+    def __call__(self, series: Series, times: Array, key: Array, *, attention: bool = False) -> Trace:
+        at_cut = jnp.full((times.shape[0], 1), physiome.CUT * SPAN)
+        trace = self.model(series, at_cut, key, attention=attention)
+        shape = (*trace.states.shape[:2], times.shape[1], *trace.states.shape[3:])
+        return eqx.tree_at(lambda t: t.states, trace, jnp.broadcast_to(trace.states, shape))
+
+    @property
+    def emission(self) -> Callable:
+        return self.model.emission
+
+
+def constant_grafiti(variables: int, **options: Any) -> ConstantForecast:
+    """GraFITi-C of the benchmark's paper."""
+    return ConstantForecast(GraFITi(variables, **options))
+
+
 class Model(NamedTuple):
     build: Callable[..., Headed]
     causal: bool = True
@@ -147,24 +171,25 @@ class Model(NamedTuple):
     learning_rate: float = 2e-2
 
 
-def _modern(model: Any, learning_rate: float, **sizes: int | float) -> Model:
+def _modern(model: Any, causal: bool, learning_rate: float, **sizes: int | float) -> Model:
     """A model that has an emission of its own. Sizes and learning rate are not tuned yet."""
 
     def build(key: Array, variables: int, moments: int) -> Headed:
         return Headed(model(variables, **sizes, time_scale=SPAN, key=key), None)
 
-    return Model(build, model.causal, dict(sizes), learning_rate=learning_rate)
+    return Model(build, causal, dict(sizes), learning_rate=learning_rate)
 
 
 PLAIN, LARGER, AUGMENTED = "GRU-ODE-Bayes", "GRU-ODE-Bayes, as many weights", "Augmented-GRU-ODE-Bayes"
 OF_SIZE: dict[str, object] = {"hidden": HIDDEN}
 MODELS: dict[str, Model] = {
     "GRU-D": Model(_gru_d, config=OF_SIZE, learning_rate=3e-3),  # not tuned yet
-    "LinODENet": _modern(LinODENet, 3e-3, hidden=HIDDEN, latent=HIDDEN),
-    "CRU": _modern(CRU, 1e-3, latent=64, width=64),
-    "Neural Flows": _modern(NeuralFlow, 2e-3, hidden=HIDDEN, width=HIDDEN, mixing=0.0),
-    "GraFITi": _modern(GraFITi, 1e-3, dim=64, heads=2, layers=4),
-    "mTAN": _modern(MTAN, 1e-3, dim=HIDDEN, references=64, width=HIDDEN),
+    "LinODENet": _modern(LinODENet, True, 3e-3, hidden=HIDDEN, latent=HIDDEN),
+    "CRU": _modern(CRU, True, 1e-3, latent=64, width=64),
+    "Neural Flows": _modern(NeuralFlow, True, 2e-3, hidden=HIDDEN, width=HIDDEN, mixing=0.0),
+    "GraFITi": _modern(GraFITi, False, 1e-3, dim=64, heads=2, layers=4),
+    "GraFITi-C": _modern(constant_grafiti, False, 1e-3, dim=64, heads=2, layers=4),
+    "mTAN": _modern(MTAN, False, 1e-3, dim=HIDDEN, references=64, width=HIDDEN),
     PLAIN: Model(_bayes(plain()), config=OF_SIZE),
     AUGMENTED: Model(_bayes(augmented, extra=EXTRA), config={**OF_SIZE, "extra": EXTRA}),
     LARGER: Model(_bayes(plain(AS_MANY), AS_MANY), config={"hidden": AS_MANY}),
