@@ -17,7 +17,7 @@ def frame():
 
 @pytest.fixture(scope="session")
 def forecaster(frame):
-    return Forecaster(**SMALL).fit(frame)
+    return Forecaster(**SMALL, model="ace-variables").fit(frame)
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def test_what_is_not_fitted_says_so(ask):
 def test_repr_shows_what_was_given_and_what_was_chosen(forecaster):
     assert repr(Forecaster(id="machine", epochs=3)) == "Forecaster(epochs=3, id='machine')"
     shown = repr(forecaster)
-    assert shown.startswith("Forecaster(epochs=2, hidden=8, id='machine', time='hour')  # fitted: ")
+    assert shown.startswith("Forecaster(epochs=2, hidden=8, id='machine', model='ace-variables', time='hour')  # fitted: ")
     for name in ("model='ace-variables'", "hidden=8", "batch_size=4", "epochs=2", "patience=15", "unit="):
         assert name in shown
 
@@ -429,7 +429,7 @@ def test_without_a_frame_or_updates_there_is_no_answer(forecaster):
 def test_models_that_need_the_whole_history_cannot_follow(forecaster, classifier):
     other = copy.copy(forecaster)
     other.model_, other.settings_ = classifier.model_, classifier.settings_
-    with pytest.raises(ValueError, match="own needs the whole history; choose a model such as ace-variables"):
+    with pytest.raises(ValueError, match="own needs the whole history; choose a model such as gru-ode-bayes"):
         other.update("a", 1.0, {"heat": 1.0})
 
 

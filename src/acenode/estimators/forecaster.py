@@ -37,7 +37,8 @@ class Forecaster(Estimator):
 
     - `id`, `time`, `values`: the names of the columns; `values` defaults to all others;
     - `missing`: a number such as -999 that stands for a blank, or several;
-    - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`;
+    - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`. The default was
+      better on USHCN and double OU than `ace-variables`, which has an attention between the variables to look at;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;
     - the others are chosen from the data where they are `None`; a fitted estimator has them in `settings_`.
@@ -52,7 +53,7 @@ class Forecaster(Estimator):
         time: str = "time",
         values: Sequence[str] | None = None,
         missing: Missing = None,
-        model: str | Entry = "ace-variables",
+        model: str | Entry = "gru-ode-bayes",
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),
         hidden: int | None = None,
@@ -165,7 +166,7 @@ class Forecaster(Estimator):
         model = self.model_.model
         if not isinstance(model, GRUODEBayes):
             raise ValueError(
-                f"update: {self.settings_.model} needs the whole history; choose a model such as ace-variables."
+                f"update: {self.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
             )
         unknown = [name for name in values if name not in (*self.columns_.values, *self.left_out_)]
         if unknown:
