@@ -132,6 +132,8 @@ def test_seeds_with_bins_of_their_own_are_put_into_common_ones():
     fine = {"time": [k / 16 for k in range(32)], "mse": [float(k) for k in range(32)], "values": [2] * 32}
     late = {"time": [0.03, 9.0], "mse": [5.0, 7.0], "values": [10, 1]}
     times, errors = binned({"row": [fine, late]})["row"]
+    known = np.isfinite(errors).any(axis=0)
+    times, errors = times[known], errors[:, known]
     assert len(times) <= 12 and (times[1:] > times[:-1]).all()
     assert errors[1, 0] == 5 and errors[1, -1] == 7 and math.isnan(errors[1, 1])
     assert errors[0, 0] < 2 < 25 < errors[0, -1]  # the first of it, and the last with what comes late

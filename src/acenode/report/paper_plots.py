@@ -60,6 +60,7 @@ def _parts(names: Sequence[str], most: int) -> list[list[str]]:
 
 def _curves(name: str, found: Mapping[str, Curve], panels: Panels, axes: tuple[str, str], says: str, more="", **look):
     """A picture of curves, in the panels that have any; nothing without curves."""
+    found = {row: (places, values) for row, (places, values) in found.items() if np.isfinite(values).any()}
     filled = {title: {row: found[row] for row in rows if row in found} for title, rows in panels.items()}
     filled = {title: rows for title, rows in filled.items() if rows}
     if filled:
@@ -117,16 +118,10 @@ def _training(table: str, runs: Runs, rows: Mapping[str, Any], panels: Panels) -
     for name, own in every.items():
         padded = np.array([[*each, *[np.nan] * (max(map(len, own)) - len(each))] for each in own], float)
         padded = np.where(np.abs(padded) <= most, padded, np.nan)
-        found |= _known(name, 1 + np.arange(padded.shape[1]), padded)
+        found[name] = (1 + np.arange(padded.shape[1]), padded)
     more = " Values that diverged are not drawn." * bool((~(values <= most)).any())
     axes = ("epoch", f"validation {metric}")
     yield from _curves(f"{table}-training", found, panels, axes, f"Validation {metric} by epoch", more)
-
-
-def _known(name: str, places: np.ndarray, values: np.ndarray) -> dict[str, Curve]:
-    """A curve where any seed has a value, if there is such a place."""
-    known = np.isfinite(values).any(axis=0)
-    return {name: (places[known], values[:, known])} if known.any() else {}
 
 
 def _errors(table: str, runs: Runs, panels: Panels) -> Iterator[Picture]:
@@ -171,7 +166,7 @@ def binned(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Curve]:
             count = np.bincount(at, each["values"], len(middles))
             error = np.bincount(at, np.multiply(each["values"], each["mse"]), len(middles))
             line[count > 0] = error[count > 0] / count[count > 0]
-        made |= _known(name, middles, values)
+        made[name] = (middles, values)
     return made
 
 
