@@ -85,14 +85,14 @@ def test_a_run_that_diverged_is_not_drawn_but_named(drawn, error):
     assert "diverged" not in captions["ushcn-error"]
 
 
-def test_validation_scores_that_diverged_are_not_drawn(drawn):
-    runs = [
-        climate("GRU-ODE-Bayes", 0, [0.5, 0.6]),
-        climate("GRU-D", 0, [0.5, 0.6], validation_negll=[1.0, 1e7, math.inf]),
-    ]
-    captions, made = drawn("ushcn", runs)
-    lines = {line.get_label(): list(line.get_ydata()) for line in made["ushcn-training"].axes[0].lines}
-    assert lines == {"GRU-ODE-Bayes": [1.2, 1.0, 0.9], "GRU-D": [1.0]} and "diverged" in captions["ushcn-training"]
+def test_validation_scores_that_are_not_finite_are_not_drawn(drawn):
+    lost = climate("GRU-D", 0, [0.5, 0.6], validation_negll=[1.0, math.nan, math.inf, 0.8])
+    _, made = drawn("ushcn", [climate("GRU-ODE-Bayes", 0, [0.5, 0.6]), lost])
+    lines = {
+        line.get_label(): (list(line.get_xdata()), list(line.get_ydata()))
+        for line in made["ushcn-training"].axes[0].lines
+    }
+    assert lines == {"GRU-ODE-Bayes": ([1, 2, 3], [1.2, 1.0, 0.9]), "GRU-D": ([1, 4], [1.0, 0.8])}
 
 
 def test_a_table_whose_every_run_diverged_has_no_such_figure(drawn):

@@ -182,10 +182,7 @@ def error_over_time(edges: np.ndarray, errors: Sequence[tuple[str, np.ndarray]],
 
 
 def attention_over_time(times: np.ndarray, rows: Sequence[tuple[str, np.ndarray]], names: Sequence[str]):
-    """Matrices at several times, one row of pictures for each kind: learned attention, and the truth where known.
-
-    `rows` holds (label, matrices) with matrices of shape (times, variables, variables).
-    """
+    """Matrices (times, variables, variables) in a row for each label: learned attention, and the truth where known."""
     return attention_grid([f"t = {t:.3g}" for t in times], rows, names)
 
 
