@@ -118,7 +118,7 @@ def test_an_unknown_table_is_named(tmp_path):
 
 def test_every_number_of_the_paper_has_a_row_that_can_be_run():
     rows = {(row.table, row.name) for rows in TABLES.values() for row in rows}
-    assert [p for p in paper.published() if (p.ours_table, p.ours_row) not in rows] == []
+    assert [p for p in paper.published() if not p.dataset and (p.ours_table, p.ours_row) not in rows] == []
 
 
 def test_a_broken_result_file_is_named(tmp_path):

@@ -59,6 +59,8 @@ def test_what_the_row_says_is_beside_the_run():
         ({"attention_health": {"change": 0.011}, "figures": weights(0.5, 0.5)}, "active"),
         ({"attention_health": {"change": math.nan}}, "unknown"),
         ({"attention_health": {"entropy": 0.5}}, "unknown"),
+        ({"history": {"attention_change": [0.5, 0.001]}, "best_epoch": 2}, "inactive"),
+        ({"history": {"attention_change": [0.5, 0.001]}, "best_epoch": 1}, "active"),
         ({"figures": weights(0.5, 0.505)}, "inactive"),
         ({"figures": weights(0.5, 0.52)}, "active"),
         ({"figures": weights(0.5, math.nan)}, "unknown"),

@@ -85,6 +85,14 @@ def test_curves_are_means_over_seeds_with_their_range():
     )  # both are seen where they lie on each other
 
 
+def test_places_without_a_value_are_left_out():
+    places = np.arange(1, 4)
+    rows = {"some": (places, np.array([[1.0, np.nan, 3.0]])), "none": (places, np.full((2, 3), np.nan))}
+    some, none = plots.curves({"": rows}, "epoch", "score").axes[0].lines
+    assert some.get_xdata().tolist() == [1, 3] and len(none.get_xdata()) == 0
+    plots.learning_curves([("none", np.full(3, np.nan))], "score")
+
+
 def test_one_value_far_off_does_not_press_the_others_flat():
     values = np.concatenate([np.ones((50, 4)), np.full((1, 4), 1e6)])
     values[:50] += np.linspace(0, 1, 50)[:, None]

@@ -28,11 +28,11 @@ def test_means_and_deviations_are_those_of_the_files():
     values: dict[tuple, list[float]] = {}
     for run in results.load(ROOT / "results"):
         for metric, value in run.metrics.items():
-            values.setdefault((run.table, run.row, metric), []).append(value)
+            values.setdefault((run.table, run.dataset, run.row, metric), []).append(value)
     found = scores(frame(results.load(ROOT / "results")))
     assert len(found) == len(values)
     for own in found.itertuples():
-        some = values[own.table, own.row, own.metric]
+        some = values[own.table, own.dataset, own.row, own.metric]
         assert own.seeds == len(some)
         np.testing.assert_allclose(own.mean, np.mean(some), rtol=1e-12)
         if len(some) > 1 and np.isfinite(some).all():

@@ -18,6 +18,7 @@ RECORD = (
     *("diverged", "seeds", "epochs", "full_epochs", "quick", "parameters", "protocol", "learning_rate", "attention"),
     *("outdated", "difference", "low", "high", "standing"),
 )
+MOST = 50  # rows without results that are listed
 COUNTS = {"diverged", "seeds", "epochs", "full_epochs", "parameters"}
 
 
@@ -58,7 +59,8 @@ def tables(
         done = {(line["dataset"], line["row"]) for line in own}
         others = [label for label, row in rows_of(name).items() if not {(row.dataset, row.name), ("", label)} & done]
         if others:
-            typer.echo(f"Rows of {name} without results: {'; '.join(others)}.\n")
+            said = "; ".join(others) if len(others) < MOST else f"{len(others)}, the first {others[0]}"
+            typer.echo(f"Rows of {name} without results: {said}.\n")
 
 
 def _plain(field: str, value: Any) -> Any:

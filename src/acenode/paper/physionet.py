@@ -36,7 +36,7 @@ from .row import Prepared, Row, checksum
 
 HOURS = 48.0
 FARTHEST = 5.0  # standard deviations from the mean
-NOISE = 0.2  # standard deviations, on the values in training for a label
+NOISE = 0.2  # standard deviation of an observation in the likelihood; the data stay as they are
 HALF = 0.5  # of the 48 hours are the context where the rest is queried
 ENSEMBLE_SIZE = 5
 AVERAGE = 0.999  # of the parameters, where values are queried: by validation, with Latent-ODE

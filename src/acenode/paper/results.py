@@ -168,7 +168,8 @@ def attention_status(result: Result) -> Literal["active", "inactive", "unknown",
     """Whether the attention changed along the solve of a run; nothing for a row without attention.
 
     A run with an inactive attention is no evidence for or against the method. The criterion is `INACTIVE`, for the
-    change in `attention_health`, or for older results the largest change of a drawn weight from first to last.
+    change in `attention_health` or in the history, or for older results the largest change of a drawn weight from first
+    to last.
     """
     change = attention_change(result)
     if change is not None:
@@ -181,8 +182,7 @@ def attention_status(result: Result) -> Literal["active", "inactive", "unknown",
 
 def attention_change(result: Result) -> float | None:
     """The largest change of an attention weight along the solve; nothing where the run does not tell."""
-    if "change" in result.attention_health:
-        change = float(result.attention_health["change"])
+    if (change := _health(result, "change")) is not None:
         return change if math.isfinite(change) else None
     kept = result.figures
     if "attention" in kept:
@@ -197,12 +197,20 @@ def attention_change(result: Result) -> float | None:
 
 def attention_entropy(result: Result) -> float | None:
     """The entropy of the last attention weights, from 0 (one-hot) to 1 (uniform)."""
-    if "entropy" in result.attention_health:
-        return float(result.attention_health["entropy"])
+    if (entropy := _health(result, "entropy")) is not None:
+        return entropy
     if "attention" not in result.figures:
         return None
     kept = result.figures["attention"]
     return float(kept["entropy"][-1]) / math.log(len(kept["matrices"][-1]))
+
+
+def _health(result: Result, name: str) -> float | None:
+    """A number of `attention_health`, or of the history at the chosen epoch."""
+    if name in result.attention_health:
+        return float(result.attention_health[name])
+    recorded = result.history.get(f"attention_{name}", ())
+    return float(recorded[result.best_epoch - 1]) if 0 < result.best_epoch <= len(recorded) else None
 
 
 def frame(results: Sequence[Result]) -> "pd.DataFrame":

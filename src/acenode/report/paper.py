@@ -30,18 +30,13 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
     """
     found = {place(Path("results"), result).as_posix(): result for result in results}
     runs = frame(results)
-    compared, kept = comparisons(runs), full_runs(runs)
-    tables = [
-        _table(str(name), own, _of_table(compared, own), kept, found, data_dir)
-        for name, own in lines(runs).groupby("table", sort=False)
-    ]
+    compared, kept, numbers = comparisons(runs), full_runs(runs), lines(runs).groupby("table", sort=False)
+    tables = [_table(str(name), own, _of_table(compared, own), kept, found, data_dir) for name, own in numbers]
     pictures = [p for t in tables for p in (*t["pictures"], *(r["picture"] for r in t["rankings"] if r["picture"]))]
+    frames = {"summary.csv": compared, "scores.csv": scores(runs)}
     beside: dict[str, bytes | Path] = {name: place(folder, result) for name, result in found.items()}
     beside |= {each.file: each.svg.encode() for each in pictures}
-    beside |= {
-        "summary.csv": compared.to_csv(index=False).encode(),
-        "scores.csv": scores(runs).to_csv(index=False).encode(),
-    }
+    beside |= {name: made.to_csv(index=False).encode() for name, made in frames.items()}
     given = {"runs": len(results), "summary": explanation("summary"), "tables": tables, "higher": HIGHER_IS_BETTER}
     return write_page(out, "report.html.j2", beside, **given)
 
@@ -131,10 +126,16 @@ def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> 
         "numbers": _numbers(own, kept[kept.table.isin(own.ours_table)]),
         "attention": _compared(held[attention]),
         "training": _compared(held[~attention]),
-        "rankings": [for_page(name, scores(runs), each) for each in own.metric.unique()] if several else [],
+        "rankings": [for_page(name, _with_published(own), each) for each in own.metric.unique()] if several else [],
         "left": [row for row in rows_of(name) if row not in run] if alone else [],
         "pictures": pictures_of(name, results, held, data_dir) if alone else [],
     }
+
+
+def _with_published(own: Frame) -> Frame:
+    """Our mean and the published one of every row and data set, each as a row of its own."""
+    theirs = own.assign(row=own.row + " (published)", mean=own.published)
+    return pd.concat([own, theirs]).dropna(subset="mean")
 
 
 def _compared(held: Frame) -> list[dict[str, Any]]:

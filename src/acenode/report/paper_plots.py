@@ -9,12 +9,13 @@ import numpy as np
 
 from ..datasets.files import Folder
 from ..paper import images
-from ..paper.results import DIVERGED, Result, diverged, place, slug
+from ..paper.results import Result, diverged, place, slug
 from ..paper.tables import TABLES
 from .page import Picture, picture
 from .plots import COLOURS, FAINT, INK, WIDTH, Curve, attention_grid, curves, figure_style, literal
 from .scores import Frame
 
+FOLDER = Path("results")  # beside the page
 LINES = 8  # at most, in one panel
 BINS = 12  # of time
 _TONES = {"significant gain": COLOURS[5], "significant loss": COLOURS[0]}
@@ -60,10 +61,13 @@ def _parts(names: Sequence[str], most: int) -> list[list[str]]:
 
 def _curves(name: str, found: Mapping[str, Curve], panels: Panels, axes: tuple[str, str], says: str, more="", **look):
     """A picture of curves, in the panels that have any; nothing without curves."""
+    found = {row: (places, values) for row, (places, values) in found.items() if np.isfinite(values).any()}
     filled = {title: {row: found[row] for row in rows if row in found} for title, rows in panels.items()}
     filled = {title: rows for title, rows in filled.items() if rows}
     if filled:
-        caption = f"{says}. Lines are means over seeds, bands their range.{more}"
+        caption = (
+            f"{says}. Lines are means over seeds, bands their range; values far above the others are cut off.{more}"
+        )
         yield picture(name, curves(filled, *axes, **look), says, caption)
 
 
@@ -72,10 +76,6 @@ def _examples(runs: Runs, kind: str) -> dict[str, Result]:
     finite = {name: [r for r in own if np.isfinite([*r.metrics.values()]).all()] for name, own in runs.items()}
     kept = {name: [r for r in own if kind in r.figures] for name, own in finite.items()}
     return {name: own[0] for name, own in kept.items() if own}
-
-
-def _file(run: Result) -> str:
-    return place(Path("results"), run).as_posix()
 
 
 def _intervals(table: str, compared: Frame) -> Iterator[Picture]:
@@ -110,23 +110,15 @@ def _training(table: str, runs: Runs, rows: Mapping[str, Any], panels: Panels) -
     had = {key for own in runs.values() for r in own for key in r.history}
     monitors = (rows[name].task.monitor for name in runs if name in rows)
     metric = next((metric for metric in monitors if f"validation_{metric}" in had), "")
-    every = {name: [r.history.get(f"validation_{metric}", []) for r in own] for name, own in runs.items()}
-    values = np.abs([value for own in every.values() for each in own for value in each])
-    most = DIVERGED * np.median(values[np.isfinite(values)]) if np.isfinite(values).any() else 0.0
     found = {}
-    for name, own in every.items():
-        padded = np.array([[*each, *[np.nan] * (max(map(len, own)) - len(each))] for each in own], float)
-        padded = np.where(np.abs(padded) <= most, padded, np.nan)
-        found |= _known(name, 1 + np.arange(padded.shape[1]), padded)
-    more = " Values that diverged are not drawn." * bool((~(values <= most)).any())
+    for name, own in runs.items():
+        scores = [r.history.get(f"validation_{metric}", []) for r in own]
+        values = np.full((len(own), max(map(len, scores))), np.nan)
+        for line, each in zip(values, scores, strict=True):
+            line[: len(each)] = np.where(np.isfinite(each), each, np.nan)
+        found[name] = (1 + np.arange(values.shape[1]), values)
     axes = ("epoch", f"validation {metric}")
-    yield from _curves(f"{table}-training", found, panels, axes, f"Validation {metric} by epoch", more)
-
-
-def _known(name: str, places: np.ndarray, values: np.ndarray) -> dict[str, Curve]:
-    """A curve where any seed has a value, if there is such a place."""
-    known = np.isfinite(values).any(axis=0)
-    return {name: (places[known], values[:, known])} if known.any() else {}
+    yield from _curves(f"{table}-training", found, panels, axes, f"Validation {metric} by epoch")
 
 
 def _errors(table: str, runs: Runs, panels: Panels) -> Iterator[Picture]:
@@ -149,10 +141,7 @@ def _errors(table: str, runs: Runs, panels: Panels) -> Iterator[Picture]:
 
 
 def binned(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Curve]:
-    """The error of every seed in common bins of time, not a number where a seed has none.
-
-    Seeds with bins of their own are put into common ones, by how many values each has; the last holds the latest 5 %.
-    """
+    """The error of every seed in bins of time that all share, NaN where it has none; the last has the latest 5 %."""
     parts = [np.stack([each[part] for part in ("time", "values")]) for own in rows.values() for each in own]
     times, counts = np.concatenate(parts, axis=1) if parts else np.zeros((2, 0))
     middles = np.unique(times)
@@ -171,7 +160,7 @@ def binned(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Curve]:
             count = np.bincount(at, each["values"], len(middles))
             error = np.bincount(at, np.multiply(each["values"], each["mse"]), len(middles))
             line[count > 0] = error[count > 0] / count[count > 0]
-        made |= _known(name, middles, values)
+        made[name] = (middles, values)
     return made
 
 
@@ -188,7 +177,8 @@ def _attention(table: str, runs: Runs, rows: Mapping[str, Any]) -> Iterator[Pict
         figure = attention_grid([f"t = {times[k]:.3g}" for k in some], grid, variables)
         what = "the variables of the data" if variables else "hidden dimensions, not variables of the data"
         says = "Attention over time, the mean over test samples: row attends to column"
-        caption = f"{says}. Rows and columns are {what}. From {', '.join(_file(examples[name]) for name in own)}."
+        files = ", ".join(place(FOLDER, examples[name]).as_posix() for name in own)
+        caption = f"{says}. Rows and columns are {what}. From {files}."
         yield picture(f"{table}-attention-{'variables' if variables else 'hidden'}", figure, says, caption)
 
 
@@ -199,7 +189,9 @@ def _maps(table: str, runs: Runs, data_dir: Folder | None) -> Iterator[Picture]:
         figure = attention_maps(kept, images.drawn(table, len(kept["maps"]), data_dir))
         says = f"{name}: the elementwise attention at each place, mean over channels; an image each row"
         gates = f" Mean change of a gate: {kept['moved'][-1]:.3f}." if "moved" in kept else ""
-        yield picture(f"{table}-maps-{slug(name)}", figure, says, f"{says}.{gates} From {_file(run)}.")
+        yield picture(
+            f"{table}-maps-{slug(name)}", figure, says, f"{says}.{gates} From {place(FOLDER, run).as_posix()}."
+        )
 
 
 def attention_maps(kept: Mapping[str, Any], under: images.Drawn | None = None):

@@ -132,6 +132,8 @@ def curves(panels: Mapping[str, Mapping[str, Curve]], xlabel: str, ylabel: str, 
         for part, (title, rows), count in zip(parts.flat, panels.items(), columns, strict=True):
             axis = part.subplots()
             for k, (row, (places, values)) in enumerate(rows.items()):
+                known = np.isfinite(values).any(axis=0)
+                places, values = places[known], values[:, known]
                 low, high, mean = (reduce(values, axis=0) for reduce in (np.nanmin, np.nanmax, np.nanmean))
                 colour, dashes = COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)]
                 axis.fill_between(places, low, high, color=colour, alpha=0.12, lw=0)
@@ -148,9 +150,15 @@ def curves(panels: Mapping[str, Mapping[str, Curve]], xlabel: str, ylabel: str, 
 def _limits(every: Sequence[np.ndarray]) -> tuple[float, float]:
     """Ends of a scale for all means over seeds and most values: the largest do not press all others flat."""
     values = np.concatenate([each[np.isfinite(each)] for each in every])
-    means = np.concatenate([np.nanmean(each, axis=0) for each in every])
+    means = [np.nanmean(each[:, np.isfinite(each).any(axis=0)], axis=0) for each in every]
+    if not len(values):
+        return 0.0, 1.0
     least, usual, most = np.percentile(values, [0, 85, 100])
-    most = min(most, least + 1.3 * (np.nanmax(means) - least), least + 20 * (usual - least) if usual > least else most)
+    most = min(
+        most,
+        least + 1.3 * (np.concatenate(means).max() - least),
+        least + 20 * (usual - least) if usual > least else most,
+    )
     margin = max(0.05 * (most - least), 5e-4 * abs(most)) or 1.0
     return float(least - margin), float(most + margin)
 
@@ -174,10 +182,7 @@ def error_over_time(edges: np.ndarray, errors: Sequence[tuple[str, np.ndarray]],
 
 
 def attention_over_time(times: np.ndarray, rows: Sequence[tuple[str, np.ndarray]], names: Sequence[str]):
-    """Matrices at several times, one row of pictures for each kind: learned attention, and the truth where known.
-
-    `rows` holds (label, matrices) with matrices of shape (times, variables, variables).
-    """
+    """Matrices (times, variables, variables) in a row for each label: learned attention, and the truth where known."""
     return attention_grid([f"t = {t:.3g}" for t in times], rows, names)
 
 

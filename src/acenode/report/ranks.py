@@ -32,6 +32,7 @@ def ranking(scores: Frame, metric: str) -> Ranking:
     own = scores[scores.metric == metric]
     means = own.pivot(index="row", columns="dataset", values="mean").reindex(own.row.unique())
     shared = means.map(lambda value: gain(value, metric)).replace(-np.inf, np.nan).dropna(axis=1)
+    means = means[[*shared, *(name for name in means if name not in shared)]]
     count, sets = shared.shape
     ranks = shared.rank(ascending=False)
     rows = pd.DataFrame({"rank": ranks.mean(axis=1), "wins": (ranks == ranks.min()).sum(axis=1)}).sort_values("rank")
@@ -51,8 +52,8 @@ def ranking(scores: Frame, metric: str) -> Ranking:
 def for_page(table: str, scores: Frame, metric: str) -> dict[str, Any]:
     found = ranking(scores, metric)
     drawn = critical_difference(f"{table}-{metric}-ranks", found) if found.critical > 0 else None
-    given = {"metric": metric, "shared": found.shared, "picture": drawn, "datasets": list(found.means.columns)}
-    return given | {"means": found.means.to_dict(), "rows": found.rows.reset_index(names="row").to_dict("records")}
+    rows = found.rows.reset_index(names="row").to_dict("records")
+    return {"metric": metric, "shared": found.shared, "means": found.means.to_dict(), "rows": rows, "picture": drawn}
 
 
 def cliques(rows: Frame, critical: float) -> list[tuple[float, float]]:

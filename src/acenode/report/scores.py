@@ -73,12 +73,13 @@ def lines(frame: Frame) -> Frame:
     found: Frame = scores(frame).rename(columns={"table": "ours_table", "row": "ours_row"})
     own = found[OURS].assign(table=found.ours_table, row=found.ours_row)
     shown = {table: metrics_of(table) for table in own.table.unique()}
-    asked = [metric in (shown[table] or [metric]) for table, metric in zip(own.table, own.metric, strict=True)]
-    own = own[np.array(asked, bool)]
     rank = {(row.table, row.dataset, row.name): k for k, row in enumerate(r for rows in TABLES.values() for r in rows)}
-    keys = list(zip(own.ours_table, own.dataset, own.ours_row, strict=True))
-    own = own.assign(rank=[rank.get(key, len(rank)) for key in keys]).sort_values("rank", kind="stable")
-    both: Frame = pd.concat([named[["table", "row", *OURS]], own.drop(columns="rank")])
+    keys = [
+        (rank.get(tuple(key), len(rank)), *key, shown[key[0]].index(metric) if shown[key[0]] else 0, k)
+        for k, (*key, metric) in enumerate(own[OURS].itertuples(index=False, name=None))
+        if metric in (shown[key[0]] or [metric])
+    ]
+    both: Frame = pd.concat([named[["table", "row", *OURS]], own.iloc[[key[-1] for key in sorted(keys)]]])
     made = both.drop_duplicates(["table", *OURS]).merge(numbers, "left", OURS).merge(found, "left", OURS)
     made = made.fillna({"seeds": 0, "published_parameters": ""}).astype({"seeds": int})
     full = _full_epochs()
@@ -95,14 +96,16 @@ def _full_epochs() -> dict[tuple[str, str, str], int]:
     rows = [row for rows in TABLES.values() for row in rows if isinstance(row, Row)]
     usual = {(row.table, row.epochs) for row in rows if (row.table, row.name) in known}
     return {
-        (row.table, row.dataset, row.name): EPOCHS[row.table] if (row.table, row.epochs) in usual else row.epochs
+        (row.table, row.dataset, row.name): EPOCHS.get(row.table, row.epochs)
+        if (row.table, row.epochs) in usual
+        else row.epochs
         for row in rows
     }
 
 
 def _standing(line: Mapping[str, Any]) -> dict[str, Any]:
     """Our mean against the published one, by Welch's test."""
-    told: dict[str, Any] = {"difference": np.nan, "low": np.nan, "high": np.nan, "standing": ""}
+    told: dict[str, Any] = {"difference": np.nan, "low": np.nan, "high": np.nan, "p": np.nan}
     if not line["seeds"] or np.isnan(line["published"]):
         return told | {"standing": "" if line["seeds"] else "not run"}
     if not line["comparable"] or line["diverged"]:
@@ -112,8 +115,8 @@ def _standing(line: Mapping[str, Any]) -> dict[str, Any]:
     found = welch(Moments(line["mean"], line["sd"], line["seeds"]), number)
     word = "inconclusive" if np.isnan(found.p) else "no significant difference"
     if found.p <= ALPHA:
-        word = "better than published" if gain(found.mean, line["metric"]) > 0 else "worse than published"
-    return {"difference": found.mean, "low": found.low, "high": found.high, "standing": word}
+        word = "better than published" if gain(found.difference, line["metric"]) > 0 else "worse than published"
+    return {**found._asdict(), "standing": word}
 
 
 def places(line: Mapping[str, Any]) -> int:

@@ -14,7 +14,7 @@ ALPHA = 0.05
 class Difference(NamedTuple):
     """One mean minus another, its 95 % interval and two-sided p-value; not numbers from a single seed."""
 
-    mean: float
+    difference: float
     low: float
     high: float
     p: float

@@ -16,7 +16,10 @@ EFFECT = 0.1  # of the score of the other row: the effect asked about where the 
 UNIFORM = 0.99  # normalised entropy of an attention that does not choose
 
 _OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings that a comparison does not hang on
-_OF_ATTENTION = {"algorithm", "unit", "main_gradient", "initial_with", "norm"}  # without effect where there is no g
+_OF_ATTENTION = {  # without effect where there is no g
+    *("algorithm", "unit", "main_gradient", "norm", "attention_rate", "attention_decay", "attention_optimiser"),
+    *("initial_with", "initial_rate", "initial_decay", "initial_optimiser"),
+}
 _ATTENTION = ["base", "control"]
 
 COLUMNS = [
@@ -26,7 +29,6 @@ COLUMNS = [
 ]
 
 Found = Mapping[tuple[str, ...], Frame]  # runs by table, data set, row, split and metric; the seed is the index
-Pair = tuple[Row, str, str, str, str]  # row, name of the other, its kind, split, metric
 
 
 def comparisons(frame: Frame) -> Frame:
@@ -47,17 +49,14 @@ def comparisons(frame: Frame) -> Frame:
 
 
 def verdict(line: Mapping[str, Any]) -> str:
-    """A word for a valid comparison, by the adjusted p-value.
-
-    Without significance it is inconclusive if the interval reaches farther to a side than the effect asked about.
-    """
+    """A word for a valid comparison: inconclusive if not significant, and less precise than the effect asked about."""
     if line["p_holm"] <= ALPHA:
         return "significant gain" if gain(line["difference"], line["metric"]) > 0 else "significant loss"
     precise = (line["high"] - line["low"]) / 2 <= line["effect"]
     return "no significant difference" if precise else "inconclusive"
 
 
-def _pairs(found: Found) -> Iterator[Pair]:
+def _pairs(found: Found) -> Iterator[tuple[Row, str, str, str, str]]:
     """Every row that was run with its base, its controls, and the rows without training for the same query.
 
     Of rows that are candidates only the best by validation is compared on test data, all of them on validation data.
@@ -104,10 +103,9 @@ def _compared(row: Row, name: str, kind: str, split: str, metric: str, found: Fo
             both = one.value.to_dict(), other.value.to_dict()
             gap = welch(own, Moments(theirs.mean)) if alone else difference(*both)
     claimed, effect = _effect(row, name, metric, one)
-    line |= {"split": split, "metric": metric, "primary": metric == row.task.monitor}
-    line |= {"seeds": len(one), "other_seeds": 0 if other is None else len(other)}
+    line |= {"split": split, "metric": metric, "primary": metric == row.task.monitor, "seeds": len(one)}
     line |= {"mean": own.mean, "sd": own.sd, "other_mean": theirs.mean, "other_sd": theirs.sd, "published": claimed}
-    line |= {"difference": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p}
+    line |= {**gap._asdict(), "other_seeds": 0 if other is None else len(other)}
     return line | {"effect": effect or EFFECT * abs(theirs.mean), "verdict": word, "note": "; ".join(notes)}
 
 
@@ -146,12 +144,12 @@ def unequal_settings(row: Row, base: Any, one: Frame, other: Frame) -> list[str]
 
 
 def _effect(row: Row, name: str, metric: str, runs: Frame) -> tuple[float, float]:
-    """The published difference between two rows, if any, and the size of the effect asked about.
+    """The published difference between two rows, and the effect asked about: that, or the largest published gain.
 
-    That is the published difference, or the largest published gain over a base in that table; 0 if the data or the
-    query are not the paper's, or it has no such number.
+    It is 0 if the data or the query are not the published ones, or there is no such number.
     """
-    number = {p.ours_row: p.mean for p in published() if (p.ours_table, p.metric) == (row.table, metric)}
+    key = (row.table, row.dataset, metric)
+    number = {p.ours_row: p.mean for p in published() if (p.ours_table, p.dataset, p.metric) == key}
     claimed = number.get(row.name, math.nan) - number.get(name, math.nan)
     if not set(runs.protocol) <= COMPARABLE or metric in UNDEFINED:
         return claimed, 0.0
