@@ -55,7 +55,7 @@ def test_parameters_for_points(key):
 
 def test_names_of_rows_are_unique():
     for rows in TABLES.values():
-        assert len({row.name for row in rows}) == len(rows)
+        assert len({(row.dataset, row.name) for row in rows}) == len(rows)
 
 
 def records(count, variables):
