@@ -18,7 +18,7 @@ SIZES = {"mnist": 28, "svhn": 32, "cifar10": 32}
 
 def shapes(name: str, model: str) -> ImageClassifier:
     """A model of the comparison, with shapes in the place of its arrays."""
-    return eqx.filter_eval_shape(images.models(name)[model], KEY)
+    return eqx.filter_eval_shape(images.models(name)[model].build, KEY)
 
 
 def size(tree) -> int:
@@ -225,7 +225,7 @@ def test_rknet_takes_one_step_of_the_three_eighths_rule():
 
 @pytest.mark.parametrize("steps", [1, 5, 10])
 def test_rknet_with_more_steps_has_room_for_them(steps):
-    solver = eqx.filter_eval_shape(images.models("mnist", rk_steps=steps)["RKNet"], KEY).ode.solver
+    solver = eqx.filter_eval_shape(images.models("mnist", rk_steps=steps)["RKNet"].build, KEY).ode.solver
     field = lambda t, h: -h  # noqa: E731
     path = NeuralODE(field, solver)(jnp.ones((1, 1)), jnp.array([0.0, 1.0]))
     assert int(path.stats.accepted[0]) == steps and not path.stats.failed[0]

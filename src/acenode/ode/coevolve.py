@@ -171,9 +171,10 @@ class CoEvolvingODE(eqx.Module):
         h, a = where_jumped(jumped, h, state[0]), state[1]
         if self.update is not None:
             a = where_jumped(jumped, jax.vmap(self.update)(a, state[0], h), a)
+            a = stop_gradient(a) if self.hold_attention else a
         elif self.renew:
             a = where_jumped(jumped, self.initial(h), a)
-        return h, stop_gradient(a) if self.hold_attention else a
+        return h, a
 
     def _right_hand_side(self) -> Callable:
         # A class that only inherits `beside` may answer otherwise than what it inherits.

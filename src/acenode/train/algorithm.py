@@ -85,7 +85,7 @@ def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, 
         return value + penalty, (value, report)
 
     stepped = _step(recipe, loss, first, model, optimisers, rates, clock.iteration)
-    model, optimisers, ok, (value, report), gradient = stepped
+    moved, optimisers, ok, (value, report), gradient = stepped
     if "attention" in first:
         tally = _tally_attention(recipe, model, gradient, rates, ok, tally)
     tally = tally._replace(
@@ -96,7 +96,7 @@ def main_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, 
         skipped=tally.skipped + ~ok,
         failed=tally.failed + report.failed.astype(jnp.int32),
     )
-    return model, optimisers, tally
+    return moved, optimisers, tally
 
 
 def attention_step(recipe: Recipe, task: Task, model, optimisers: Optimisers, batch, key, rates: Rates, clock, tally):
