@@ -112,7 +112,7 @@ def test_map_sizes(name, cut, side):
 def test_output_shapes(name, model, cut, width):
     verdict = queried(shapes(name, model), pictures(name, 5, cut))
     assert verdict.logits.shape == (5, 10) and verdict.features.shape == (5, width)
-    assert verdict.stats.failed.shape == (5,)
+    assert verdict.stats.accepted.shape == (5,)
 
 
 def test_the_augmented_model_reads_all_its_channels():
