@@ -256,7 +256,7 @@ def test_columns_are_left_out_and_numbers_stand_for_blanks(tmp_path, data, model
     )
     assert known.exit_code == 0, known.output
     assert json.loads(run("inspect", tmp_path / "m", "--json").stdout)["columns"]["values"] == ["pulse", "pressure"]
-    scores = [run("evaluate", tmp_path / "m", table, "--json") for table in (marked, blank)]  # the model remembers it
+    scores = [run("evaluate", tmp_path / "m", table, "--json") for table in (marked, blank)]  # the model keeps it
     assert scores[0].exit_code == 0 and scores[0].stdout == scores[1].stdout
     assert run("evaluate", model, marked, "--json").stdout != run("evaluate", model, blank, "--json").stdout
     answers = [tmp_path / "a.csv", tmp_path / "b.csv"]

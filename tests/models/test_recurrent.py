@@ -75,7 +75,7 @@ def test_answers_equal_the_equations(cell):
     trace = answer(filtered, batch_of([one]), queries[None].astype(np.float32))
     expected = [by_hand(filtered.cell, *one, max(q, one[0][0])) for q in queries.astype(np.float32).astype(float)]
     np.testing.assert_allclose(trace.states[0, 0], expected, rtol=1e-6)
-    # the summary: asked at the moment after the last row
+    # the summary: queried at the moment after the last row
     np.testing.assert_allclose(trace.summary[0, 0], by_hand(filtered.cell, *one, one[0][-1] + 1e-12), rtol=1e-6)
 
 

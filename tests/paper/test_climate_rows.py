@@ -55,7 +55,7 @@ def test_the_optimum_of_the_generated_process(monkeypatch):
     spread = np.asarray(made.panel.series.values)[split.test][scored].var()
     assert 0 < best["mse"] < 0.1 * spread
     assert best["negll"] < 0.5 * np.log(2 * np.pi * spread) + 0.5 - 1
-    # Nothing after time 4 is known of a test series, and only the first row after it is asked for.
+    # Nothing after time 4 is known of a test series, and only the first row after it is queried.
     known = np.asarray(queried.context.times)[split.test][np.asarray(queried.context.real)[split.test]]
     assert known.max() <= 4 and (scored.any(-1).sum(1) <= 1).all()
 

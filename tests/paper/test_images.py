@@ -1,4 +1,4 @@
-"""The image tables: their rows, schedules and splits, and that a row trains, is killed, goes on and is written down."""
+"""The image tables: their rows, schedules and splits, and that a row trains, is killed, resumes and is written down."""
 
 import functools as ft
 import os

@@ -153,7 +153,7 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, queried):
     assert tried[1]["validation"] < tried[0]["validation"]
     again = row(prepared, []), [0, 1], tmp_path, tmp_path
     assert reproduce(*again, **queried, epochs=8, progress=Quiet()) == []
-    assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
+    assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is named
     other = replace(again[0], config={"scaling": "another"})
     (anew,) = reproduce(other, [0], *again[2:], epochs=8, progress=Quiet())  # what was chosen is chosen again
     assert anew.config["learning_rate"] == 3e-2 and len(anew.config["grid"]) == 2

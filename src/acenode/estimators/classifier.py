@@ -78,7 +78,7 @@ class Classifier(ClassifierMixin, Estimator):
         if len({str(c) for c in classes}) < len(classes):
             raise ValueError(
                 f"the training table: the label {self.label!r} has the same name as text and as a number; write all "
-                "labels alike."
+                "labels in the same way."
             )
         return classes, np.asarray([classes.index(item) for item in table.labels], np.int32)
 

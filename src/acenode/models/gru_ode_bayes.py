@@ -99,7 +99,8 @@ class GRUODEBayes(eqx.Module):
     """h(t) follows `ode` by steps of its solver, cut at observations and queries; an observed row changes it by `jump`.
 
     - `first(keep) -> h(0)`, `jump(h, x, observed, mean, log_variance) -> h`, `emission(h, keep) -> (mean,
-      log_variance)`: for one series; `gru_ode_bayes` makes those of the paper;
+      log_variance)`: for one series; `gru_ode_bayes` makes those of the paper. Without a `jump`, the `update` of the
+      ODE is an `Assimilation` and takes the observed values itself;
     - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its solver
       has a fixed step, which is the largest one taken. Its `max_steps` are those that a series may take, e.g. its span
       over the step and one for each row whose time is not a whole number of steps; a series that needs more fails,
@@ -112,7 +113,7 @@ class GRUODEBayes(eqx.Module):
 
     first: Callable
     ode: Any
-    jump: Callable
+    jump: Callable | None
     emission: Callable
     start: float = eqx.field(static=True, default=0.0)
     dropout: float = eqx.field(static=True, default=0.2)
@@ -166,7 +167,7 @@ class GRUODEBayes(eqx.Module):
             penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
             attention=_logits(ode, queried)[None] if attention and hasattr(ode, "logits") else None,
             stats=Stats(used, none, used, used, status),
-            # A renewed attention is one of states after observations; at the very start all series are alike.
+            # A renewed attention is one of states after observations; at the very start all series are the same.
             h0=ode.hidden(last if getattr(ode, "renew", False) else begin),
             times=None,
             keep=keep,
@@ -174,7 +175,7 @@ class GRUODEBayes(eqx.Module):
 
     # --- one observation at a time ----------------------------------------------------------------------------
 
-    def fit_reference_statistics(self, batch: int = 1) -> Memory:
+    def begin(self, batch: int = 1) -> Memory:
         """What is known before the first observation."""
         _, keep = self._masks(batch, None)
         return Memory(self.ode.begin(jax.vmap(self.first)(keep)), jnp.full(batch, self.start))
@@ -219,16 +220,22 @@ class GRUODEBayes(eqx.Module):
         return advance(self.ode, time, dt, state)
 
     def _observed(self, state, x, observed, keep):
+        jump = self.jump
+        if jump is None:
+            return self.ode.assimilate(state, x, observed)
         h = self.ode.hidden(state)
         keep = jnp.broadcast_to(keep, (h.shape[0], 1)) if jnp.ndim(keep) == 0 else keep
-        after = jax.vmap(lambda h, x, o, k: self.jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
+        after = jax.vmap(lambda h, x, o, k: jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
         return self.ode.jump(state, after, observed.any(axis=1))
 
     def _penalty(self, before: Float[Array, "batch rows ..."], values, observed, keep) -> Float[Array, " batch"]:
         """`mixing` times the mean over observed values of KL(N(mean, variance) after the jump || N(x, 0.01^2))."""
+        jump = self.jump
+        if not self.mixing or jump is None:
+            return jnp.zeros(len(values))
 
         def one(h, x, o, k):
-            mean, log_variance = self.emission(self.jump(h, x, o, *self.emission(h, k)), k)
+            mean, log_variance = self.emission(jump(h, x, o, *self.emission(h, k)), k)
             far = (jnp.exp(log_variance) + jnp.square(mean - x)) / (2 * _POSTERIOR_SD**2)
             return jnp.where(o, np.log(_POSTERIOR_SD) - 0.5 * log_variance + far - 0.5, 0.0)
 
