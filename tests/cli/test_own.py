@@ -440,6 +440,7 @@ def interrupted(tmp_path, data):
             process.kill()
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_answered_at_once_and_keeps_the_best_so_far(interrupted, tmp_path, data):
     process, end = interrupted
     end.touch()
@@ -455,6 +456,7 @@ def test_ctrl_c_is_answered_at_once_and_keeps_the_best_so_far(interrupted, tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once_and_loses_no_epoch(interrupted, tmp_path):
     process, _ = interrupted
     process.send_signal(signal.SIGINT)

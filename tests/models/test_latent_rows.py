@@ -116,6 +116,7 @@ def moved(state, slopes, by):
     return tuple(y + by * dy for y, dy in zip(state, slopes, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_states_equal_the_equations(name, monkeypatch):
     monkeypatch.setattr(latent, "SOLVER", replace(latent.SOLVER, rtol=1e-8, atol=1e-9))
@@ -177,6 +178,7 @@ def distance(one, other):
     return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), *both)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_learns(name, monkeypatch):
     """Better by far than a latent state that is constant can be: than the best constant for every series."""

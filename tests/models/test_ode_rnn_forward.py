@@ -63,5 +63,6 @@ def test_an_answer_knows_nothing_of_its_future():
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: ForwardODERNN(2, 8, 16, 1, gate_width=16, key=key), 8)

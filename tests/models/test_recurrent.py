@@ -164,6 +164,7 @@ def test_an_answer_depends_on_how_long_ago_the_last_row_was(cell):
     assert not np.allclose(states[0], states[1], atol=1e-4) and not np.allclose(states[1], states[2], atol=1e-4)
 
 
+@pytest.mark.slow
 @each_cell
 def test_it_learns(cell):
     assert_learns(lambda key: Filter(cell(2, 12, key=key)), 12)

@@ -39,6 +39,7 @@ def value_and_gradient(ode, few):
     return jnp.sum(jnp.square(h)) + 0.1 * jnp.sum(jnp.square(a)), (h, a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", F)
 @pytest.mark.parametrize("held", [False, True])
 def test_values_and_gradients_are_those_of_the_attention_itself(f, held):

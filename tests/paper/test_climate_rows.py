@@ -26,6 +26,7 @@ def query(variables: int, span: float):
 TRAINED = [row for row in (*climate.ROWS, *double_ou.ROWS) if not isinstance(row, Baseline)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TRAINED, ids=lambda row: f"{row.table}-{row.name}")
 def test_every_row_has_a_loss_and_metrics(row, key):
     """By shapes alone."""
@@ -60,6 +61,7 @@ def test_the_optimum_of_the_generated_process(monkeypatch):
     assert known.max() <= 4 and (scored.any(-1).sum(1) <= 1).all()
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_double_ou_has_fallen_at_the_end():
     recipe, (_, split, _) = double_ou.recipe(3), double_ou._generated()
     double_ou._generated.cache_clear()

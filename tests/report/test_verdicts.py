@@ -113,7 +113,9 @@ def test_a_setting_that_only_newer_runs_record_confounds():
     assert "tolerance" in compared(runs, "ACE-ODE-Net", "ODE-Net")["note"]
 
 
-@pytest.mark.parametrize("rates, comparable", [(((0.1, 0.01), (0.1, 0.01)), True), (((0.1, 0.01), (0.01, 0.001)), False)])
+@pytest.mark.parametrize(
+    "rates, comparable", [(((0.1, 0.01), (0.1, 0.01)), True), (((0.1, 0.01), (0.01, 0.001)), False)]
+)
 def test_learning_rates_that_validation_chose_among_the_same_may_differ(rates, comparable):
     grids = [[{"learning_rate": rate} for rate in some] for some in rates]
     configs = [

@@ -92,6 +92,7 @@ class Unmapped(BinaryClassification):
         return jax.pure_callback(np.asarray, told, told)
 
 
+@pytest.mark.slow
 def test_members_answer_one_after_the_other(ensemble, batch):
     key = jax.random.key(3)
     told = outputs(EnsembleTask(Unmapped()), ensemble, batch, key)
@@ -129,6 +130,7 @@ def test_every_member_has_its_own_statistics(ensemble, batch):
             np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_trained_like_any_model(batch):
     split = Split(np.arange(8), np.arange(8, 12), np.zeros(0, int))
     outcome = fit(

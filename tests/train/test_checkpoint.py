@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy_task import Place, Descent, place, same, split
+from toy_task import Descent, Place, place, same, split
 
 from acenode.train import CheckpointMismatch, Member, Recipe, fit
 from acenode.train.checkpoint import load_arrays, load_head, save_arrays, write_atomically

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_task import NOTHING, Place, Regression, Descent, build, leaves, pairs, place, split
+from toy_task import NOTHING, Descent, Place, Regression, build, leaves, pairs, place, split
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take

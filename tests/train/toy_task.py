@@ -1,4 +1,4 @@
-"""Tasks small enough to train in a test: a regression, one that tells which samples were seen when, one whose loss falls by itself."""
+"""Tasks small enough to train in a test: a regression, one that tells which samples it saw, one that only descends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

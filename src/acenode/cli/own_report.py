@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from .own_influence import influence_sections
+
 _SERIES = 300  # at most so many for the error over time
 _VARIABLES = 9  # at most so many panels
 _BINS = 8
@@ -61,11 +63,13 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
         )
         error = page.picture("error", figure, "squared error over time")
         sections.append(page.Section("Error over time", [_time(words, unit)], [error]))
+    attention = None
     if estimator.entry_.attends is not None:
         figure = _attention(estimator, panel, shown, scale)
         words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
-        attention = page.picture("attention", figure, "attention over time")
-        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
+        drawn = page.picture("attention", figure, "attention over time")
+        attention = page.Section("Attention", [_time(words, unit)], [drawn])
+    sections += influence_sections(estimator, panel[: min(_SERIES, len(panel))], attention)
     sections.append(page.Section("Learning", ["The validation score over the epochs."], [learning]))
     trained = summary.series - summary.validation_series
     lead = (

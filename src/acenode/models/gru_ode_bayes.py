@@ -106,6 +106,7 @@ class GRUODEBayes(eqx.Module):
       over the step and one for each row whose time is not a whole number of steps; a series that needs more fails,
       with a status, and so does one with rows before `start`;
     - `dropout` acts on the first state and on the emission wherever it is evaluated, one mask a series and call;
+    - `history(series) -> a(0)`, for a batch, reads the first attention of a `CoEvolvingODE` from the whole context;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
     The state at a queried time has seen the rows strictly before it.
@@ -119,6 +120,7 @@ class GRUODEBayes(eqx.Module):
     dropout: float = eqx.field(static=True, default=0.2)
     mixing: float = eqx.field(static=True, default=1e-4)
     inference: bool = False
+    history: Callable | None = None
 
     def __check_init__(self):
         if self.ode.solver.adaptive:
@@ -144,6 +146,8 @@ class GRUODEBayes(eqx.Module):
         laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
         ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
+        if self.history is not None:
+            begin = ode.with_weights(begin, self.history(series))
         met = jax.vmap(lambda of, row: of[row])
         x, o = met(values, laid.row), met(observed, laid.row) & (laid.row >= 0)[..., None]
         # A move of the scan is the row of one step and the way through the next, so that the states before the moves

@@ -189,6 +189,12 @@ class CoEvolvingODE(eqx.Module):
             a = where_jumped(jumped, self.initial(h), a)
         return h, a
 
+    def with_weights(self, state: tuple[Array, Array], weights: Array) -> tuple[Array, Array]:
+        """The state with another attention, from what `Attention.of_weights` takes."""
+        h, a = state
+        a = jax.vmap(self.attention.of_weights)(a, weights)
+        return h, stop_gradient(a) if self.hold_attention else a
+
     def assimilate(self, state: tuple[Array, Array], x: Array, observed: Bool[Array, "batch variables"]):
         """The state after a row of observed values, by an `update` that is an `Assimilation`."""
         assert isinstance(self.update, Assimilation)

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .attention import Attention
 from .coevolve import Assimilation
+from .constant import Constant
 from .fields import VectorField
 from .signed import Signed
 
@@ -26,22 +27,29 @@ class LeastSquares(Attention):
     `a` has a row for every row i of the state: w_i (rows), s_i (rows x channels), P_i (rows x rows), v_i (channels) and
     a surprise. The attended state has, for every row, the weighted sum of its messages, and then the messages
     themselves, which g adds up.
+
+    `additive` is a control that has the same parts: weights are added to the messages, not multiplied by them.
     """
 
     signed: Signed
-    channels: int = eqx.field(static=True)
+    additive: bool = eqx.field(static=True)
 
-    def __init__(self, channels: int, width: int = 32, hidden: int = 1, *, key: PRNGKeyArray):
+    def __init__(self, channels: int, width: int = 32, hidden: int = 1, additive: bool = False, *, key: PRNGKeyArray):
         self.signed = Signed(channels, 1, width, hidden, key=key)
-        self.channels = channels
+        self.additive = additive
 
     def weights(self, a: Float[Array, "*batch n packed"]) -> Float[Array, "*batch n n"]:
         return self.signed.weights(a[..., : a.shape[-2]])
 
     def __call__(self, h: Float[Array, "n c"], a: Float[Array, "n packed"]) -> Float[Array, "n m c"]:
-        messages = self.signed.messages(h) * (1 - jnp.eye(len(h), dtype=h.dtype))[..., None]
-        total = jnp.einsum("ij,ijc->ic", a[:, : len(h)], messages)
-        return jnp.concatenate([total[:, None], messages], axis=1)
+        others = (1 - jnp.eye(len(h), dtype=h.dtype))[..., None]
+        messages, weights = self.signed.messages(h), a[:, : len(h), None]
+        total = (others * (weights + messages if self.additive else weights * messages)).sum(axis=1)
+        sensitivity = others * (jnp.ones_like(messages) if self.additive else messages)
+        return jnp.concatenate([total[:, None], sensitivity], axis=1)
+
+    def of_weights(self, a: Float[Array, "n packed"], given: Float[Array, "n n"]) -> Float[Array, "n packed"]:
+        return jnp.concatenate([given, a[:, len(a) :]], axis=1)
 
     def shape(self, h_shape: tuple[int, ...]) -> tuple[int, ...]:
         rows, channels = h_shape
@@ -68,37 +76,49 @@ class LeastSquaresField(VectorField):
     log_prior: Float[Array, ""]  # p, the variance of a weight of which nothing is known
     log_forgetting: Float[Array, ""]  # rho
     log_fading: Float[Array, ""]  # of the surprise
+    adapts: bool = eqx.field(static=True)
     takes = ("attended", "attention")
 
-    def __init__(self, channels: int, noise: float = 0.01, prior: float = 1.0, forgetting: float = 0.1):
+    def __init__(
+        self, channels: int, adapts: bool = True, *, noise: float = 0.01, prior: float = 1.0, forgetting: float = 0.1
+    ):
+        self.adapts = adapts
         self.log_noise = jnp.full(channels, jnp.log(noise))
         self.log_prior, self.log_forgetting, self.log_fading = jnp.log(jnp.asarray([prior, forgetting, 2.0]))
 
     def __call__(self, t, attended: Float[Array, "n m c"], a: Float[Array, "n packed"]) -> Float[Array, "n packed"]:
-        w, s, p, v, surprise = _unpack(a, attended.shape[2])
+        w, _, p, v, surprise = _unpack(a, attended.shape[2])
         rate, prior = jnp.exp(self.log_forgetting), jnp.exp(self.log_prior)
-        dp = -2 * rate * (p - prior * jnp.eye(len(a), dtype=a.dtype))
+        dp = -2 * rate * (p - self.adapts * prior * jnp.eye(len(a), dtype=a.dtype))
         dv = jnp.broadcast_to(jnp.exp(self.log_noise), v.shape)
         return _pack(jnp.zeros_like(w), attended[:, 1:], dp, dv, -jnp.exp(self.log_fading) * surprise)
 
 
 class LeastSquaresInitial(eqx.Module):
-    """a(0): the weights `mean`, of which nothing is known yet, the same for every sample."""
+    """a(0): the weights `mean`, of which nothing is known yet, the same for every sample.
 
-    mean: Float[Array, "n n"]
+    Without `adapts` they count as known for certain, so that no observation moves them.
+    """
+
+    mean: Array | Constant
     log_state: Float[Array, " c"]  # v
     log_prior: Float[Array, ""]  # p
+    adapts: bool = eqx.field(static=True)
 
-    def __init__(self, rows: int, channels: int, state: float = 1.0, prior: float = 1.0):
-        self.mean = jnp.zeros((rows, rows))
+    def __init__(
+        self, mean: Array | Constant, channels: int, adapts: bool = True, *, state: float = 1.0, prior: float = 1.0
+    ):
+        self.mean = mean
         self.log_state = jnp.full(channels, jnp.log(state))
         self.log_prior = jnp.log(jnp.asarray(prior))
+        self.adapts = adapts
 
     def __call__(self, h0: Float[Array, "batch n c"]) -> Float[Array, "batch n packed"]:
         batch, n, channels = h0.shape
-        p = jnp.broadcast_to(jnp.exp(self.log_prior) * jnp.eye(n), (n, n, n))
+        p = jnp.broadcast_to(self.adapts * jnp.exp(self.log_prior) * jnp.eye(n), (n, n, n))
         v = jnp.broadcast_to(jnp.exp(self.log_state), (n, channels))
-        a = _pack(self.mean, jnp.zeros((n, n, channels)), p, v, jnp.zeros(n))
+        mean = self.mean.value if isinstance(self.mean, Constant) else self.mean
+        a = _pack(mean, jnp.zeros((n, n, channels)), p, v, jnp.zeros(n))
         return jnp.broadcast_to(a, (batch, *a.shape)).astype(h0.dtype)
 
 
@@ -112,8 +132,10 @@ class LeastSquaresUpdate(Assimilation):
     log_noise: Float[Array, " c"]  # r
     log_prior: Float[Array, ""]
     gate: Float[Array, "2"]  # slope and threshold of the reaction to surprise
+    adapts: bool = eqx.field(static=True)
 
-    def __init__(self, channels: int, noise: float = 0.01, prior: float = 1.0):
+    def __init__(self, channels: int, adapts: bool = True, *, noise: float = 0.01, prior: float = 1.0):
+        self.adapts = adapts
         self.log_noise = jnp.full(channels, jnp.log(noise))
         self.log_prior = jnp.log(jnp.asarray(prior))
         self.gate = jnp.asarray([1.0, 4.0])
@@ -125,14 +147,17 @@ class LeastSquaresUpdate(Assimilation):
         w, s, p, v, surprise = _unpack(a, channels)
         seen = observed.reshape(h.shape).astype(h.dtype)
         error, noise = seen * (x.reshape(h.shape) - h), jnp.exp(self.log_noise)
-        spread = jnp.einsum("ijc,ijk,ikc->ic", s, p, s) + v + noise
+        # Sums of products, not products of matrices: on a CPU many small ones of those are slow.
+        ps = (p[..., None] * s[:, None]).sum(axis=2)
+        spread = (s * ps).sum(axis=1) + v + noise
         unlikely = seen * (jnp.square(error) / spread - 1)
         any_seen = seen.max(axis=1)
         surprise = surprise + unlikely.sum(axis=1) / jnp.maximum(seen.sum(axis=1), 1)
         switched = any_seen * jax.nn.sigmoid(self.gate[0] * (surprise - self.gate[1]))
-        p = p + jnp.exp(self.log_prior) * switched[:, None, None] * jnp.eye(len(a), dtype=a.dtype)
+        more = self.adapts * jnp.exp(self.log_prior) * switched
+        p = p + more[:, None, None] * jnp.eye(len(a), dtype=a.dtype)
         for c in range(channels):
-            ps = jnp.einsum("ijk,ik->ij", p, s[..., c])
+            ps = (p * s[:, None, :, c]).sum(axis=2)
             explained = (s[..., c] * ps).sum(axis=1)
             total = explained + v[:, c] + noise[c]
             gain = seen[:, c, None] * ps / total[:, None]
@@ -140,8 +165,9 @@ class LeastSquaresUpdate(Assimilation):
             step = gain * error[:, c, None]
             w, p = w + step, p - gain[:, :, None] * ps[:, None, :]
             # What the weights have learned moves the other channels, and is no error of theirs any more.
-            moved = jnp.einsum("ij,ijc->ic", step, s).at[:, c].set(own * error[:, c])
+            this = jnp.arange(channels) == c
+            moved = jnp.where(this, (own * error[:, c])[:, None], (step[..., None] * s).sum(axis=1))
             h, error = h + moved, error - seen * moved
-            v = v.at[:, c].multiply(1 - seen[:, c] * v[:, c] / total)
-            s = s.at[..., c].multiply((1 - own)[:, None])
+            v = jnp.where(this, v * (1 - seen * v / total[:, None]), v)
+            s = jnp.where(this, s * (1 - own)[:, None, None], s)
         return h, _pack(w, s, p, v, surprise)
