@@ -122,5 +122,5 @@ def read_attention(weights: np.ndarray, real: np.ndarray, found: Importance) -> 
     pairs = ~np.eye(len(mean), dtype=bool)
     collapsed = len(mean) > 1 and bool((mean.min(axis=0) > COLLAPSED).any())
     varies = min(np.ptp(mean[pairs], axis=0), np.ptp(found.increase[pairs], axis=0)) > 0 if pairs.any() else False
-    agreement = float(spearmanr(mean[pairs], found.increase[pairs])[0]) if varies else 0.0
+    agreement = float(np.asarray(spearmanr(mean[pairs], found.increase[pairs]))[0]) if varies else 0.0
     return Reading(float(change), collapsed, agreement)
