@@ -107,7 +107,7 @@ def test_the_rows_follow_the_equation_with_the_stored_influence(system):
 
 @each_system
 def test_shapes_names_and_the_query(system):
-    made = system.generate(samples=4)
+    made = system.generate(samples=4, rows=Rows())
     series, width = made.panel.series, system.units * system.channels
     assert (len(made), made.channels, len(made.units)) == (4, system.channels, system.units)
     assert series.values.shape == made.truth.shape == (4, 65, width) and len(set(made.panel.variables)) == width
@@ -123,7 +123,7 @@ def test_shapes_names_and_the_query(system):
 
 
 @each_system
-def test_noise_is_that_of_the_context_unless_asked_of_the_query(system):
+def test_noise_is_that_of_the_context_unless_the_query_has_some(system):
     rows = Rows(noise=0.3)
     made = system.generate(samples=8, rows=rows)
     away = np.asarray(made.panel.series.values) - made.truth
@@ -150,7 +150,7 @@ def test_the_influence_switches_once_in_the_context_or_never(system):
         return
     span = made.after / 0.7
     assert (changes.sum(1) == 1).all()
-    assert (made.switch >= 0.2 * span).all() and (made.switch <= 0.6 * span).all() and np.ptp(made.switch) > 0.2 * span
+    assert (made.switch >= 0.2 * span).all() and (made.switch <= 0.4 * span).all() and np.ptp(made.switch) > 0.1 * span
     last = made.moments[np.argmax(changes, axis=1)]
     assert (last < made.switch).all() and (made.switch <= last + made.moments[1]).all()
 
@@ -207,7 +207,7 @@ def test_parts_of_a_region_are_parts_and_mobility_is_of_contacts():
     np.testing.assert_allclose(np.diagonal(made.influence, axis1=2, axis2=3), 0.5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [{"context": 0}, {"context": 601}, {"query": 0}, {"query": 401}, {"noise": -0.1}])
+@pytest.mark.parametrize("wrong", [{"context": 0}, {"context": 701}, {"query": 0}, {"query": 301}, {"noise": -0.1}])
 def test_rows_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=rf"Rows\(.*{next(iter(wrong))}=.*needs"):
         Rows(**wrong)

@@ -11,7 +11,11 @@ from acenode.cli import own_report
 from acenode.cli.own_report import write_report
 from acenode.report import plots
 
-PICTURES = {"forecaster": {"series", "error", "attention"}, "imputer": {"series", "attention"}, "classifier": set()}
+PICTURES = {
+    "forecaster": {"series", "error", "attention", "importance"},
+    "imputer": {"series", "attention"},
+    "classifier": set(),
+}
 
 
 @pytest.fixture

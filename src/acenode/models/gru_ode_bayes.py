@@ -166,7 +166,7 @@ class GRUODEBayes(eqx.Module):
         status = status_where(too_early, Status.bad_times, status)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(status == Status.solved, ode.hidden(queried))[None],
+            states=_zero_unless(status == Status.solved, _outputs(ode, queried))[None],
             summary=ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
             attention=_logits(ode, queried)[None] if attention and hasattr(ode, "logits") else None,
@@ -204,7 +204,7 @@ class GRUODEBayes(eqx.Module):
 
     def emit(self, memory: Memory) -> tuple[Array, Array]:
         """Mean and log variance of every variable now."""
-        return jax.vmap(self.emission)(self.ode.hidden(memory.state))
+        return jax.vmap(self.emission)(self.ode.output(memory.state))
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -282,6 +282,11 @@ def gru_ode_bayes(
         dropout,
         mixing,
     )
+
+
+def _outputs(ode, states):
+    """What the emission reads of states (batch, times, ...)."""
+    return jax.vmap(ode.output, in_axes=1, out_axes=1)(states)
 
 
 def _logits(ode, states):

@@ -40,12 +40,18 @@ class UnitFirst(eqx.Module):
 
 
 class UnitEmission(eqx.Module):
-    """The mean is the state itself; the log variance of each variable is learned."""
+    """The mean is the state itself; its variance is that of the state and of the observation's noise, both scaled."""
 
-    log_variance: Float[Array, " variables"]
+    log_noise: Float[Array, " channels"]
+    log_scale: Float[Array, ""]
 
-    def __call__(self, h: Float[Array, "units channels"], keep: Array | float = 1.0) -> tuple[Array, Array]:
-        return jnp.ravel(h), self.log_variance
+    def __init__(self, channels: int, noise: float = 0.01):
+        self.log_noise = jnp.full(channels, jnp.log(noise))
+        self.log_scale = jnp.zeros(())
+
+    def __call__(self, output: Float[Array, "units both"], keep: Array | float = 1.0) -> tuple[Array, Array]:
+        h, log_variance = jnp.split(output, 2, axis=1)
+        return jnp.ravel(h), jnp.ravel(jnp.logaddexp(log_variance + self.log_scale, self.log_noise))
 
 
 class PairEncoder(eqx.Module):
@@ -133,5 +139,5 @@ def unit_filter(
         update=OracleUpdate(update) if weights == "oracle" else update,
     )
     history = PairEncoder(channels, key=four) if weights == "static graph" else None
-    emission = UnitEmission(jnp.full(units * channels, -2.0))
+    emission = UnitEmission(channels)
     return GRUODEBayes(UnitFirst(jnp.zeros((units, channels))), ode, None, emission, 0.0, 0.0, 0.0, history=history)

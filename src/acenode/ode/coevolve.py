@@ -175,6 +175,10 @@ class CoEvolvingODE(eqx.Module):
         """h, out of the state."""
         return state[0]
 
+    def output(self, state: tuple[Array, Array]) -> Array:
+        """What is read out of the state: h, unless the attention has something to say about it."""
+        return jax.vmap(self.attention.output)(*state)
+
     def logits(self, state: tuple[Array, Array]) -> Array:
         """a, out of the state."""
         return state[1]

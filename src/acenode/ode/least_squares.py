@@ -48,6 +48,12 @@ class LeastSquares(Attention):
         sensitivity = others * (jnp.ones_like(messages) if self.additive else messages)
         return jnp.concatenate([total[:, None], sensitivity], axis=1)
 
+    def output(self, h: Float[Array, "n c"], a: Float[Array, "n packed"]) -> Float[Array, "n 2*c"]:
+        """h, and the logarithm of its variance, `v_i + s_i^T P_i s_i`."""
+        _, s, p, v, _ = _unpack(a, h.shape[1])
+        ps = (p[..., None] * s[:, None]).sum(axis=2)
+        return jnp.concatenate([h, jnp.log(jnp.maximum(v + (s * ps).sum(axis=1), 1e-6))], axis=1)
+
     def of_weights(self, a: Float[Array, "n packed"], given: Float[Array, "n n"]) -> Float[Array, "n packed"]:
         return jnp.concatenate([given, a[:, len(a) :]], axis=1)
 
