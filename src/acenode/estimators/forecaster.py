@@ -7,20 +7,17 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 
-from ..compiled import compiled
 from ..datasets.split import Split
-from ..models.gru_ode_bayes import GRUODEBayes, Memory
 from ..series import Panel, Query, Series, forecast
-from ..series.columns import shown, stands_for_blank
+from ..series.columns import shown
 from ..series.frames import Missing, default_backend, write_frame
 from ..series.table import column_of, frame_of
 from ..series.times import Clock, read_times
 from ..tasks import Forecast, Task
-from . import explain
+from . import explain, follow
 from .base import Estimator
 from .importance import importance_frame
 from .inference import gaussians, scores
@@ -173,35 +170,14 @@ class Forecaster(Estimator):
         For models that are a GRU-ODE-Bayes. The forecasts are those of `predict` on the whole history.
         """
         self._check_fitted()
-        model = self.model_.model
-        if not isinstance(model, GRUODEBayes):
-            raise ValueError(
-                f"update: {self.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
-            )
-        unknown = [name for name in values if name not in (*self.columns_.values, *self.left_out_)]
-        if unknown:
-            names = ", ".join(map(str, self.columns_.values))
-            raise ValueError(f"update: there is no variable {unknown[0]!r}; the model has {names}.")
-        now = float(self.clock_.read([time], "update(time=...)")[0])
-        x = np.asarray([[_value(values.get(name), name) for name in self.columns_.values]])
-        x = np.where(stands_for_blank(x, self.columns_.missing), np.nan, x)
-        before = self.memory_.get(id)
-        if before is not None and now <= before.last:
-            raise ValueError(
-                f"update: {shown(id)} was already observed at {self.clock_.show(before.last)}; give a later time than "
-                f"that, not {self.clock_.show(now)}."
-            )
-        memory, origin = (_start(model), now) if before is None else (before.memory, before.origin)
-        seen = ~np.isnan(x)
-        if seen.any():  # a row of blanks says nothing, as in a table
-            moment = np.asarray([(now - origin) / self.settings_.unit], np.float32)
-            scaled = np.where(seen, (x - np.asarray(self.scaler_.shift)) / np.asarray(self.scaler_.spread), 0.0)
-            memory = _observe(model, memory, jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
-        self.memory_[id] = _Updated(memory, origin, now)
+        follow.check_followable(self)
+        row, before = follow.read_row(self, id, time, values), self.memory_.get(id)
+        follow.check_later(self, row, before)
+        (self.memory_[id],) = follow.observe(self, [row], [before])
         return self
 
     def _clear_updates(self) -> None:
-        self.memory_: dict[Any, _Updated] = {}
+        self.memory_: dict[Any, follow.Followed] = {}
 
     def _predict_updated(self, at: Any) -> Any:
         if not self.memory_:
@@ -218,14 +194,15 @@ class Forecaster(Estimator):
                 f"{_AT}: {who} was observed at {last}, not before {self.clock_.show(queries.times[k])}; ask for later "
                 "times."
             )
+        for code, time in zip(*queries, strict=True):
+            follow.check_gap(self, ids[code], float(time), updated[code], _AT)
         since = queries.times - np.asarray([each.origin for each in updated])[queries.codes]
-        self._check_reach(since, lambda k: self.clock_.show(queries.times[k]), _AT)
         moments = (since / self.settings_.unit).astype(np.float32)
         outputs = np.zeros((2, len(queries.codes), len(self.columns_.values)), np.float32)
         memories = [each.memory for each in updated]
         for k in np.argsort(queries.times, kind="stable"):  # from one query time to the next, as a whole history is
             code = queries.codes[k]
-            memories[code], mean, sd = _emit(self.model_.model, memories[code], jnp.asarray(moments[k : k + 1]))
+            memories[code], mean, sd = follow.emit(self.model_.model, memories[code], moments[k : k + 1])
             outputs[:, k] = mean[0], sd[0]
         mean = np.asarray(self.scaler_.unscale(outputs[0]))
         sd = np.asarray(self.scaler_.unscale_deviation(outputs[1]))
@@ -290,14 +267,6 @@ class Forecaster(Estimator):
         return write_frame(data, backend)
 
 
-class _Updated(NamedTuple):
-    """A series given by `update`: the state of the model, and the first and last time."""
-
-    memory: Memory
-    origin: float
-    last: float
-
-
 class _Queries(NamedTuple):
     """`codes[k]` is the place of a series, `times[k]` the time at which it is queried."""
 
@@ -323,30 +292,3 @@ def _last_times(series: Series) -> np.ndarray:
 
 def _quantile(q: float) -> str:
     return f"q{q:g}"
-
-
-def _value(given: Any, name: Any) -> float:
-    try:
-        value = np.nan if given is None else float(given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"update: {name!r} is {given!r}; give a number, or None where it is missing.") from error
-    if np.isinf(np.float32(value)):
-        raise ValueError(f"update: {name!r} is {given!r}; give a finite number, or None where it is missing.")
-    return value
-
-
-@compiled
-def _start(model: GRUODEBayes) -> Memory:
-    return model.begin()
-
-
-@compiled
-def _observe(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory:
-    return model.observe(model.advance(memory, moment), values, seen)
-
-
-@compiled
-def _emit(model: GRUODEBayes, memory: Memory, moment):
-    memory = model.advance(memory, moment)
-    mean, log_variance = model.emit(memory)
-    return memory, mean, jnp.exp(0.5 * log_variance)
