@@ -1,0 +1,150 @@
+"""Series followed one observation at a time: many at once, each by its state alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..compiled import compiled
+from ..models.gru_ode_bayes import GRUODEBayes, Memory
+from ..series.columns import shown, stands_for_blank
+
+_TOO_FAR = 50  # times the longest training series: the longest gap between two observations
+SIZES = (1, 8, 64)  # to which a batch is padded, so that few programs are compiled
+
+
+class Followed(NamedTuple):
+    """A series given by `update`: the state of the model (a batch of one), and the first and last time."""
+
+    memory: Memory
+    origin: float
+    last: float
+
+
+class Row(NamedTuple):
+    """One observation of a series: its time and its values, NaN where missing."""
+
+    id: Any
+    time: float
+    values: np.ndarray
+
+
+class NotLater(ValueError):
+    """The time of an observation is not after the last one of its series."""
+
+
+def check_followable(estimator: Any) -> None:
+    """Refuse a model that has no state to follow."""
+    model = getattr(estimator.model_, "model", None)
+    if estimator.task != "forecast" or not isinstance(model, GRUODEBayes):
+        raise ValueError(
+            f"update: {estimator.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
+        )
+
+
+def read_row(estimator: Any, id: Any, time: Any, values: Mapping[str, Any]) -> Row:
+    """An observation as the model takes it."""
+    names = estimator.columns_.values
+    unknown = [name for name in values if name not in (*names, *estimator.left_out_)]
+    if unknown:
+        raise ValueError(f"update: there is no variable {unknown[0]!r}; the model has {', '.join(map(str, names))}.")
+    now = float(estimator.clock_.read([time], "update(time=...)")[0])
+    x = np.asarray([_value(values.get(name), name) for name in names])
+    return Row(id, now, np.where(stands_for_blank(x, estimator.columns_.missing), np.nan, x))
+
+
+def check_later(estimator: Any, row: Row, before: Followed | None) -> None:
+    """Refuse an observation that is not after the last one of its series, or too far from it."""
+    if before is None:
+        return
+    clock, unit = estimator.clock_, estimator.settings_.unit
+    if row.time <= before.last:
+        raise NotLater(
+            f"update: {shown(row.id)} was already observed at {clock.show(before.last)}; give a later time than "
+            f"that, not {clock.show(row.time)}."
+        )
+    check_gap(estimator, row.id, row.time, before, "update(time=...)")
+    if np.float32((row.time - before.origin) / unit) <= np.float32((before.last - before.origin) / unit):
+        raise ValueError(
+            f"update: {clock.show(row.time)} and {clock.show(before.last)}, the last time of {shown(row.id)}, are the "
+            "same number in single precision, so far are they from the first; follow the series under a new id."
+        )
+
+
+def check_gap(estimator: Any, id: Any, time: float, before: Followed, what: str) -> None:
+    """Refuse a time so far from the last observation that the solver would take steps for hours."""
+    settings = estimator.settings_
+    reach = settings.span * settings.unit / (1 + estimator.ahead)
+    if time - before.last > _TOO_FAR * reach:
+        raise ValueError(
+            f"{what}: {estimator.clock_.show(time)} is more than {_TOO_FAR} times as far from the last observation of "
+            f"{shown(id)} as any training series was long; give a nearer time, or follow the series under a new id."
+        )
+
+
+def observe(estimator: Any, rows: Sequence[Row], before: Sequence[Followed | None]) -> list[Followed]:
+    """The series after one observation each, in one call of the model."""
+    model = estimator.model_.model
+    new = [Followed(_first(model), row.time, row.time) if b is None else b for row, b in zip(rows, before, strict=True)]
+    x = np.stack([row.values for row in rows])
+    seen = ~np.isnan(x)
+    scaled = np.where(seen, (x - np.asarray(estimator.scaler_.shift)) / np.asarray(estimator.scaler_.spread), 0.0)
+    moments = [(row.time - b.origin) / estimator.settings_.unit for row, b in zip(rows, new, strict=True)]
+    # A row of blanks says nothing, as in a table: its series does not move.
+    telling = np.flatnonzero(seen.any(axis=1))
+    memories = [b.memory for b in new]
+    for begin in range(0, len(telling), SIZES[-1]):
+        part = telling[begin : begin + SIZES[-1]]
+        size = next(s for s in SIZES if s >= len(part))
+        places = np.concatenate([part, np.full(size - len(part), part[-1])])
+        memory = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(memories[k] for k in places))
+        moment = np.asarray(moments, np.float32)[places]
+        after = _observe(model, memory, moment, scaled[places].astype(np.float32), seen[places])
+        after = jax.tree.map(np.asarray, after)
+        for i, k in enumerate(part):
+            memories[k] = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], after)
+    return [Followed(m, b.origin, row.time) for m, b, row in zip(memories, new, rows, strict=True)]
+
+
+def emit(model: GRUODEBayes, memory: Memory, moment: np.ndarray) -> tuple[Memory, Any, Any]:
+    """The state at a later time, and the mean and standard deviation of every (scaled) variable then."""
+    return _emit(model, memory, jnp.asarray(moment))
+
+
+def first(estimator: Any) -> Memory:
+    """The state of the model before any observation."""
+    return _first(estimator.model_.model)
+
+
+def _first(model: GRUODEBayes) -> Memory:
+    return jax.tree.map(np.asarray, _start(model))
+
+
+def _value(given: Any, name: Any) -> float:
+    try:
+        value = np.nan if given is None else float(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"update: {name!r} is {given!r}; give a number, or None where it is missing.") from error
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float32(value)):
+            raise ValueError(f"update: {name!r} is {given!r}; give a finite number, or None where it is missing.")
+    return value
+
+
+@compiled
+def _start(model: GRUODEBayes) -> Memory:
+    return model.fit_reference_statistics()
+
+
+@compiled
+def _observe(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory:
+    return model.observe(model.advance(memory, moment), values, seen)
+
+
+@compiled
+def _emit(model: GRUODEBayes, memory: Memory, moment):
+    memory = model.advance(memory, moment)
+    mean, log_variance = model.emit(memory)
+    return memory, mean, jnp.exp(0.5 * log_variance)
