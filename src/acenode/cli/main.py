@@ -8,6 +8,7 @@ import typer
 from . import data, own
 from .report import report
 from .reproduce import reproduce
+from .serve import serve
 from .tables import tables
 from .terminal import fail
 
@@ -44,7 +45,7 @@ def demo(
         fail(f"cannot write to {out}: {error.strerror or error}. Choose another folder with --out.")
 
 
-for command in (tables, reproduce, report, *own.COMMANDS):
+for command in (tables, reproduce, report, *own.COMMANDS, serve):
     app.command()(command)
 app.add_typer(data.app, name="data")
 

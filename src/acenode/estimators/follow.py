@@ -100,7 +100,7 @@ def observe(estimator: Any, rows: Sequence[Row], before: Sequence[Followed | Non
         size = next(s for s in SIZES if s >= len(part))
         places = np.concatenate([part, np.full(size - len(part), part[-1])])
         memory = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(memories[k] for k in places))
-        moment = np.asarray(moments, np.float32)[places]
+        moment = np.asarray(moments, np.float32)[places].astype(memory.time.dtype)  # as in a table
         after = _observe(model, memory, moment, scaled[places].astype(np.float32), seen[places])
         after = jax.tree.map(np.asarray, after)
         for i, k in enumerate(part):

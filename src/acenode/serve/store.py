@@ -1,0 +1,131 @@
+"""The states of followed series in a SQLite file: what was committed survives a crash."""
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ..estimators import follow
+from ..estimators.saved import ARRAYS, HEAD
+
+_FORMAT = "1"
+
+
+class StoreError(ValueError):
+    """The file of the states cannot be used."""
+
+
+class Kept(NamedTuple):
+    """A series as it is stored, and how many observations of it there were."""
+
+    followed: follow.Followed
+    count: int
+
+
+class Store:
+    """States by id. One process has the file to itself; any thread may call.
+
+    `like` is the state of the model before any observation. `model` names the model that the states belong to.
+    """
+
+    def __init__(self, path: str | Path, like: Any, model: str):
+        self.path = Path(path)
+        leaves, self._structure = jax.tree.flatten(like)
+        self._leaves = [(leaf.shape, leaf.dtype) for leaf in map(np.asarray, leaves)]
+        self._size = sum(leaf.nbytes for leaf in map(np.asarray, leaves))
+        self._lock = threading.Lock()
+        try:
+            self._open(model)
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"{self.path} cannot be used for the states of followed series ({error}); stop the other service that "
+                "uses it, or name another file with --state."
+            ) from error
+
+    def _open(self, model: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=2.0)
+        run = self._base.execute
+        run("PRAGMA locking_mode=EXCLUSIVE")
+        run("PRAGMA journal_mode=WAL")
+        run("PRAGMA synchronous=FULL")  # a commit is on the disk before it is answered
+        run("BEGIN IMMEDIATE")
+        run("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        run(
+            "CREATE TABLE IF NOT EXISTS followed (id TEXT PRIMARY KEY, origin REAL NOT NULL, last REAL NOT NULL, "
+            "count INTEGER NOT NULL, state BLOB NOT NULL) WITHOUT ROWID"
+        )
+        run("INSERT OR IGNORE INTO about VALUES ('format', ?), ('model', ?)", (_FORMAT, model))
+        run("COMMIT")
+        about = dict(run("SELECT name, value FROM about").fetchall())
+        if about["format"] != _FORMAT:
+            self.close()
+            raise StoreError(f"{self.path} was made by another version of acenode; name another file with --state.")
+        if about["model"] != model:
+            self.close()
+            raise StoreError(
+                f"{self.path} holds states of another model; name another file with --state, or delete this one."
+            )
+
+    def get(self, ids: Iterable[str]) -> dict[str, Kept]:
+        """The stored series among `ids`."""
+        found = {}
+        with self._lock:
+            for id in ids:
+                row = self._base.execute(
+                    "SELECT origin, last, count, state FROM followed WHERE id = ?", (id,)
+                ).fetchone()
+                if row is not None:
+                    origin, last, count, state = row
+                    found[id] = Kept(follow.Followed(self._unpacked(id, state), origin, last), count)
+        return found
+
+    def put(self, ids: Sequence[str], kept: Sequence[Kept]) -> None:
+        """Store all or none of them, and return when they are on the disk."""
+        rows = [
+            (id, k.followed.origin, k.followed.last, k.count, self._packed(k.followed.memory))
+            for id, k in zip(ids, kept, strict=True)
+        ]
+        with self._lock:
+            try:
+                self._base.execute("BEGIN IMMEDIATE")
+                self._base.executemany("INSERT OR REPLACE INTO followed VALUES (?, ?, ?, ?, ?)", rows)
+                self._base.execute("COMMIT")
+            except sqlite3.Error:
+                if self._base.in_transaction:
+                    self._base.execute("ROLLBACK")
+                raise
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._base.execute("SELECT count(*) FROM followed").fetchone()[0]
+
+    def close(self) -> None:
+        with self._lock:
+            self._base.close()
+
+    def _packed(self, memory: Any) -> bytes:
+        return b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in jax.tree.leaves(memory))
+
+    def _unpacked(self, id: str, state: bytes) -> Any:
+        if len(state) != self._size:
+            raise StoreError(f"{self.path}: the state of {id!r} is damaged; delete the file and follow anew.")
+        leaves, at = [], 0
+        for shape, dtype in self._leaves:
+            count = int(np.prod(shape))
+            leaves.append(np.frombuffer(state, dtype, count, at).reshape(shape))
+            at += count * dtype.itemsize
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def fingerprint(folder: str | Path) -> str:
+    """A name for the model of a folder, which changes with it."""
+    digest = hashlib.sha256()
+    for name in (HEAD, ARRAYS):
+        digest.update((Path(folder) / name).read_bytes())
+    return digest.hexdigest()
