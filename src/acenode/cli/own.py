@@ -28,6 +28,11 @@ class Task(StrEnum):
     impute = "impute"
 
 
+class Format(StrEnum):
+    stablehlo = "stablehlo"
+    onnx = "onnx"
+
+
 def train(
     data: File,
     id: Annotated[str, typer.Option("--id", help="The column that says whose row it is.")],
@@ -177,17 +182,18 @@ def models(as_json: AsJson = False) -> None:
 
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option(help="File for the program, e.g. model.stablehlo.")],
+    out: Annotated[Path, typer.Option(help="File for the program, e.g. model.stablehlo or model.onnx.")],
+    format: Annotated[Format, typer.Option(help="The language of the program.")] = Format.stablehlo,
     batch: Annotated[int, typer.Option(min=1, help="Series at a time.")] = 1,
     rows: Annotated[int, typer.Option(min=1, help="Most rows of a series.")] = 128,
     queries: Annotated[int, typer.Option(min=1, help="Query times a series (forecast).")] = 8,
 ) -> None:
-    """A program in StableHLO that predicts without this library, and a JSON file that says how to call it."""
+    """A program that predicts without this library, and a JSON file that says how to call it."""
     from ..estimators.exported import export as write
 
     estimator = _load(folder)
     _check_writable(out)
-    described = checked(lambda: write(estimator, out, batch=batch, rows=rows, queries=queries))
+    described = checked(lambda: write(estimator, out, format=format.value, batch=batch, rows=rows, queries=queries))
     typer.echo(f"written to {out}; how to call it is in {described}")
 
 

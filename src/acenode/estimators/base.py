@@ -1,7 +1,7 @@
 """What all estimators share: fitting, and reading frames for a fitted model."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from ..series.table import Columns, Table, read
 from ..series.times import Clock
 from ..tasks import GaussianHead, Headed, Task
 from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
-from . import explain, saved
+from . import card, explain, saved
 from .inference import without_sampling
 from .registry import Entry, entry
 from .training import Settings, Summary, check_observed, choose_settings, read_training, sizes
@@ -133,16 +133,27 @@ class Estimator(BaseEstimator):
         self._check_fitted()
         return explain.attention_frame(self, frame)
 
-    def save(self, folder: str | Path) -> Path:
-        """Save into a folder: safetensors and JSON. `acenode.load(folder)` reads it."""
+    def save(self, folder: str | Path, metrics: Mapping[str, float] | None = None) -> Path:
+        """Save into a folder: safetensors, JSON and a model card. `acenode.load(folder)` reads it.
+
+        `metrics` are those on test data, as `evaluate` gives them, for the card.
+        """
         self._check_fitted()
-        return saved.save(self, folder)
+        return saved.save(self, folder, metrics)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         given = super().__repr__(N_CHAR_MAX)
         if not self.__sklearn_is_fitted__():
             return given
         return f"{given}  # fitted: {', '.join(f'{n}={v!r}' for n, v in asdict(self.settings_).items())}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """What a notebook shows: of a fitted estimator a table."""
+        shown = super()._repr_mimebundle_(**kwargs)
+        return {**shown, "text/html": card.html(self)} if self.__sklearn_is_fitted__() else shown
+
+    def _repr_html_(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._repr_mimebundle_().get("text/html")
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()

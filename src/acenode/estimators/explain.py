@@ -153,6 +153,8 @@ def _plot(estimator: Any, frame: Any, id: Any, out: Out, predicted: Callable[[An
         drawn = BytesIO()
         figure.savefig(drawn, format=Path(out).suffix[1:] or "png")
         write_atomically(Path(out), drawn.getvalue())
+    if "inline" in plt.get_backend():
+        plt.close(figure)  # a notebook shows what a cell returns; an open figure it would show twice
     return figure
 
 

@@ -1,9 +1,12 @@
-"""A fitted estimator as a program in StableHLO, to be run without this library."""
+"""A fitted estimator as a program in StableHLO or ONNX, to be run without this library."""
 
+import copy
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +19,18 @@ from ..train.checkpoint import write_atomically
 from .inference import with_enough_steps
 from .saved import HEAD
 
+Format = Literal["stablehlo", "onnx"]
 
-def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, queries: int = 8) -> Path:
+
+def export(
+    estimator: Any,
+    out: str | Path,
+    *,
+    format: Format = "stablehlo",
+    batch: int = 1,
+    rows: int = 128,
+    queries: int = 8,
+) -> Path:
     """Write the program to `out`, and beside it a JSON file that says how to call it; gives the path of the latter.
 
     The program takes `batch` series at a time: `times` (batch, rows) since the first time of each series in units of
@@ -27,17 +40,61 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
     where one of its times needs more steps than there are. Values go in and come out in single precision.
     """
     out = Path(out)
+    if format not in get_args(Format):
+        raise ValueError(f"export(format={format!r}): expected one of {', '.join(get_args(Format))}.")
     if (out.parent / HEAD).is_file():
         raise ValueError(f"{out.parent.absolute()} holds a saved model; choose another place for the program.")
+    labels = estimator.task == "classify"
+    inputs = ["times", "values", "length", *([] if labels else ["queries"])]
+    outputs = ["probability"] if labels else ["mean", "standard deviation"]
+    described = {
+        "task": estimator.task,
+        "variables": list(estimator.columns_.values),
+        "classes": getattr(estimator, "classes_", None),
+        "unit": estimator.settings_.unit,
+        "time": estimator.clock_.kind,
+        "batch": batch,
+        "rows": rows,
+        "queries": None if labels else queries,
+        "inputs": inputs,
+        "outputs": outputs,
+        "conventions": {
+            "times": "since the first row of a series, divided by unit; in padding, the last time again",
+            "values": "NaN where not observed, and in padding; in single precision, as the outputs are",
+            "length": "rows of each series without padding",
+            **({} if labels else {"queries": "as times, sorted"}),
+            "reach": f"to {estimator.settings_.span:g} units; all outputs of a series are NaN if one needs more",
+        },
+        "format": format,
+        "call": _CALL[format],
+        "jax": jax.__version__,
+    }
+    if format == "onnx":
+        content = _onnx(estimator, batch, rows, queries, inputs, outputs)
+    else:
+        content = _stablehlo(*_program(estimator, batch, rows, queries))
+    write_atomically(out, content)
+    beside = out.with_name(f"{out.name}.json")
+    write_atomically(beside, json.dumps(described, indent=1, default=str).encode() + b"\n")
+    return beside
+
+
+_CALL = {
+    "stablehlo": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",
+    "onnx": "onnxruntime.InferenceSession(file).run(None, inputs by name)",
+}
+
+
+def _program(estimator: Any, batch: int, rows: int, queries: int) -> tuple[Callable, list[jax.ShapeDtypeStruct]]:
+    """The program as a function, and the shapes of its arguments."""
     width = len(estimator.columns_.values)
     single = jnp.float32
-    context = (
+    shapes = [
         jax.ShapeDtypeStruct((batch, rows), single),
         jax.ShapeDtypeStruct((batch, rows, width), single),
         jax.ShapeDtypeStruct((batch,), jnp.int32),
-    )
+    ]
     labels = estimator.task == "classify"
-    at = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
     scaler = jax.tree.map(lambda x: np.asarray(x, np.float32), estimator.scaler_)
     model = _with_enough_steps(estimator, rows, 1 if labels else queries)
 
@@ -55,36 +112,35 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         mean, log_variance = mixture(*predictions(model, trace.mask_failed()))
         return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
 
-    program = jax_export.export(jax.jit(in_full_precision(classify if labels else values_at)))(*context, *at)
-    described = {
-        "task": estimator.task,
-        "variables": list(estimator.columns_.values),
-        "classes": getattr(estimator, "classes_", None),
-        "unit": estimator.settings_.unit,
-        "time": estimator.clock_.kind,
-        "batch": batch,
-        "rows": rows,
-        "queries": None if labels else queries,
-        "inputs": ["times", "values", "length", *([] if labels else ["queries"])],
-        "outputs": ["probability"] if labels else ["mean", "standard deviation"],
-        "conventions": {
-            "times": "since the first row of a series, divided by unit; in padding, the last time again",
-            "values": "NaN where not observed, and in padding; in single precision, as the outputs are",
-            "length": "rows of each series without padding",
-            **({} if labels else {"queries": "as times, sorted"}),
-            "reach": f"to {estimator.settings_.span:g} units; all outputs of a series are NaN if one needs more",
-        },
-        "call": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",
-        "jax": jax.__version__,
-    }
+    if labels:
+        return in_full_precision(classify), shapes
+    return in_full_precision(values_at), [*shapes, jax.ShapeDtypeStruct((batch, queries), single)]
+
+
+def _stablehlo(function: Callable, shapes: Sequence[jax.ShapeDtypeStruct]) -> bytes:
+    program = jax_export.export(jax.jit(function))(*shapes)
     try:
-        content = bytes(program.serialize())
+        return bytes(program.serialize())
     except ImportError as error:
         raise ValueError("export needs flatbuffers; install it with: pip install 'acenode[export]'") from error
-    write_atomically(out, content)
-    beside = out.with_name(f"{out.name}.json")
-    write_atomically(beside, json.dumps(described, indent=1, default=str).encode() + b"\n")
-    return beside
+
+
+def _onnx(estimator: Any, batch: int, rows: int, queries: int, inputs: list[str], outputs: list[str]) -> bytes:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ValueError("export as onnx needs onnx; install it with: pip install 'acenode[export]'") from error
+    from .onnx_graph import to_onnx
+
+    solver = getattr(getattr(estimator.model_.model, "ode", None), "solver", None)
+    if solver is not None and solver.adaptive:
+        raise ValueError("export(format='onnx'): the model's solver adapts its steps; export it as stablehlo.")
+    one = copy.copy(estimator)
+    with jax.enable_x64(False):  # runtimes of ONNX compute in single precision, and so does the program
+        one.model_ = jax.tree.map(
+            lambda x: jnp.asarray(x, jnp.float32) if eqx.is_inexact_array(x) else x, estimator.model_
+        )
+        return to_onnx(*_program(one, batch, rows, queries), inputs, outputs).SerializeToString()
 
 
 def _with_enough_steps(estimator: Any, rows: int, queries: int) -> Any:

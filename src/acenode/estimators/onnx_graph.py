@@ -4,7 +4,7 @@ Only shapes that are known, and the primitives that fixed-step models are made o
 out, and refused where an output depends on it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -46,7 +46,7 @@ class Graph:
             self.constants[key] = (self.name("c"), array)
         return self.constants[key][0]
 
-    def integers(self, values: Sequence[int]) -> str:
+    def integers(self, values: Iterable[Any]) -> str:
         return self.constant(np.asarray(list(values), np.int64))
 
     def node(self, kind: str, *inputs: str, outputs: int | Sequence[str] = 1, **attributes: Any) -> Any:
@@ -57,7 +57,7 @@ class Graph:
         self.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
         return names[0] if outputs == 1 else names
 
-    def reshape(self, x: str, shape: Sequence[int]) -> str:
+    def reshape(self, x: str, shape: Iterable[Any]) -> str:
         return self.node("Reshape", x, self.integers(shape), allowzero=1)
 
     def cast(self, x: str, dtype: Any) -> str:

@@ -187,7 +187,7 @@ def _dot(g: Graph, e, x: str, y: str) -> str:
     return g.reshape(g.node("MatMul", x, y), e.outvars[0].aval.shape)
 
 
-def _laid(g: Graph, x: str, shape: Sequence[int], order: Sequence[int], new: Sequence[int]) -> str:
+def _laid(g: Graph, x: str, shape: Sequence[Any], order: Sequence[Any], new: Sequence[Any]) -> str:
     order = list(map(int, order))
     if order != list(range(len(shape))):
         x = g.node("Transpose", x, perm=order)
@@ -238,9 +238,11 @@ def _gather(g: Graph, e, x: str, indices: str) -> str:
     taken = g.node("Gather", g.reshape(x, [-1]), place, axis=0)
     if p["mode"] is not GatherScatterMode.FILL_OR_DROP:
         return taken
-    if dtype == bool:
-        return g.node("And", taken, inside)
     fill = p["fill_value"]
+    if np.issubdtype(dtype, np.bool_):
+        if fill is None or fill:
+            return g.node("Or", taken, g.node("Not", inside))
+        return g.node("And", taken, inside)
     if fill is None:
         fill = np.nan if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).min
     return g.node("Where", inside, taken, g.constant(fill, dtype))
@@ -270,17 +272,19 @@ def _scatter(reduction: str) -> Rule:
     return rule
 
 
+_SAME = (  # words that JAX and ONNX share but for their case
+    "add sub mul div max min pow neg exp log tanh sqrt abs ceil floor sign erf sin cos".split()
+)
+_COMPARISONS = {
+    **{"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "eq": "Equal"},
+    **{"lt_to": "Less", "le_to": "LessOrEqual"},
+}
+
 RULES: dict[str, Rule] = {
-    **{name: _direct(kind) for name, kind in (
-        ("add", "Add"), ("add_any", "Add"), ("sub", "Sub"), ("mul", "Mul"), ("div", "Div"), ("max", "Max"), ("min", "Min"),
-        ("pow", "Pow"), ("neg", "Neg"), ("exp", "Exp"), ("log", "Log"), ("tanh", "Tanh"), ("logistic", "Sigmoid"),
-        ("sqrt", "Sqrt"), ("abs", "Abs"), ("ceil", "Ceil"), ("floor", "Floor"), ("sign", "Sign"), ("erf", "Erf"),
-        ("sin", "Sin"), ("cos", "Cos"),
-    )},
-    **{name: _comparison(kind) for name, kind in (
-        ("lt", "Less"), ("lt_to", "Less"), ("le", "LessOrEqual"), ("le_to", "LessOrEqual"), ("gt", "Greater"),
-        ("ge", "GreaterOrEqual"), ("eq", "Equal"),
-    )},
+    **{name: _direct(name.capitalize()) for name in _SAME},
+    **{name: _comparison(kind) for name, kind in _COMPARISONS.items()},
+    "add_any": _direct("Add"),
+    "logistic": _direct("Sigmoid"),
     "ne": _not_equal,
     "and": _on_booleans("And", "BitwiseAnd"),
     "or": _on_booleans("Or", "BitwiseOr"),
@@ -320,4 +324,4 @@ RULES: dict[str, Rule] = {
     "scatter-add": _scatter("add"),
     "scatter-min": _scatter("min"),
     "scatter-max": _scatter("max"),
-}  # fmt: skip
+}

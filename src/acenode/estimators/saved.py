@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,19 +15,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors import SafetensorError
+
+from .card import CARD, card
 
 FORMAT = 3
 ARRAYS, HEAD = "model.safetensors", "model.json"
-_OURS = (ARRAYS, HEAD, "report")  # what a folder of a model may hold
+_OURS = (ARRAYS, HEAD, CARD, "report")  # what a folder of a model may hold
 
 
 class ModelFolderError(ValueError):
     """The folder is not a saved model, or it was damaged."""
 
 
-def save(estimator: Any, folder: str | Path) -> Path:
+def save(estimator: Any, folder: str | Path, metrics: Mapping[str, float] | None = None) -> Path:
     """Save a fitted estimator. An existing model in `folder` is replaced at once, when the new one is complete.
 
+    `metrics` are those on test data, for the model card. The folder may be uploaded to a hub as it is.
     A model of one's own is saved without its code: keep its `Entry` and pass it to `load(folder, model=entry)`.
     """
     target = Path(folder)
@@ -36,6 +42,7 @@ def save(estimator: Any, folder: str | Path) -> Path:
         try:
             part.mkdir()
             _write(estimator, part)
+            (part / CARD).write_text(card(estimator, metrics), encoding="utf-8")
             _put(part, target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -187,13 +194,30 @@ def load(folder: str | Path, model: Any = None) -> Any:
         # Saved in double precision and loaded in single, or the other way round.
         in_precision = jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded)
         estimator.model_ = without_sampling(in_precision)
-    except (KeyError, TypeError, CheckpointMismatch) as error:
+    except SafetensorError as error:
         raise ModelFolderError(
-            f"{folder} does not fit together ({error}); restore the folder or train again."
+            f"{Path(folder) / ARRAYS} is damaged ({error}); restore the folder or train again."
         ) from error
+    except (KeyError, TypeError, CheckpointMismatch) as error:
+        fix = _made_by_newer(head) or "restore the folder or train again"
+        raise ModelFolderError(f"{folder} does not fit together ({error}); {fix}.") from error
     if isinstance(estimator, Forecaster):
         estimator._clear_updates()
     return estimator
+
+
+def _made_by_newer(head: dict[str, Any]) -> str | None:
+    """What to do about a folder of a newer version than this one."""
+    from .. import __version__
+
+    made_by = str(head.get("versions", {}).get("acenode", ""))
+    if _numbers(made_by) <= _numbers(__version__):
+        return None
+    return f"acenode {made_by} saved it, and this is {__version__}: update acenode"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
 
 def _empty(leaf: Any, precision: str) -> Any:

@@ -3,7 +3,8 @@
 import math
 import sys
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from html import escape
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -50,7 +51,10 @@ class Display:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
-        self.watched = console.is_terminal
+        self.watched = console.is_terminal or console.is_jupyter
+        if console.is_jupyter:
+            self.rows: Any = _NotebookRows()
+            return
         self.rows = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}\n{task.fields[numbers]}"),  # two lines, to fit a narrow terminal
@@ -67,6 +71,45 @@ class Display:
 
     def __exit__(self, *error) -> None:
         self.rows.stop()
+
+
+class _NotebookRows:
+    """Bars below the cell of a notebook that runs: one piece of HTML, replaced as they advance."""
+
+    def __init__(self):
+        self._tasks: list[dict[str, Any]] = []
+        self._shown: Any = None
+
+    def add_task(self, description: str, **fields: Any) -> int:
+        self._tasks.append({"description": description, **fields})
+        self._draw()
+        return len(self._tasks) - 1
+
+    def update(self, task: int, **fields: Any) -> None:
+        self._tasks[task] |= fields
+        self._draw()
+
+    def start(self) -> None:
+        if self._shown is None:
+            from IPython.display import HTML, display
+
+            self._shown = display(HTML(self._html()), display_id=True)
+
+    def stop(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._shown is not None:
+            from IPython.display import HTML
+
+            self._shown.update(HTML(self._html()))
+
+    def _html(self) -> str:
+        return "".join(
+            f'<div>{escape(t["description"])} <progress value="{t["completed"]}" max="{t["total"]}"></progress> '
+            f"{t['completed']}/{t['total']} {escape(t['numbers'])}</div>"
+            for t in self._tasks
+        )
 
 
 class Bar:

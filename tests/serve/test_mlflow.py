@@ -1,0 +1,38 @@
+"""An MLflow model answers as the estimator does, with the real MLflow and files only."""
+
+import warnings
+
+import pandas as pd
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow warns of its own type hints
+    pytest.importorskip("mlflow.pyfunc", reason="needs acenode[mlflow]")
+    import mlflow
+
+from acenode.estimators import load
+from acenode.serve.mlflow import log_model, save_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:::mlflow", "ignore::FutureWarning", "ignore::UserWarning")
+AT = [24.0, 26.5]
+
+
+def test_a_saved_model_answers_the_same(forecaster, frame, tmp_path):
+    save_model(forecaster, tmp_path / "model")
+    again = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    answer = again.predict(frame, params={"at": AT})
+    pd.testing.assert_frame_equal(answer, forecaster.predict(frame, at=AT))
+    with pytest.raises(ValueError, match="say at which times"):
+        again.predict(frame)
+    assert not [p for p in (tmp_path / "model").rglob("*") if p.suffix in (".pkl", ".pickle")]
+
+
+def test_a_logged_model_answers_the_same(classifier_folder, frame, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.chdir(tmp_path)
+    classifier = load(classifier_folder)
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    with mlflow.start_run():
+        logged = log_model(classifier, name="classifier")
+    again = mlflow.pyfunc.load_model(logged.model_uri)
+    pd.testing.assert_frame_equal(again.predict(frame), classifier.predict_proba(frame))
