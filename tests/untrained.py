@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -19,6 +20,8 @@ def untrained(estimator, frame):
 
 def _keep_first_weights(self, task, data, split, series, *rest):
     model = eqx.filter_jit(self._build)(jax.random.key(0))
+    # Statistics of the training data, which are NaN until there are any.
+    model = jax.tree.map(lambda x: jnp.nan_to_num(x, nan=0.5) if eqx.is_inexact_array(x) else x, model)
     self.model_ = without_sampling(eqx.nn.inference_mode(model))
     self.history_ = {"loss": np.zeros(1)}
     self.summary_ = Summary(

@@ -90,6 +90,7 @@ I = np.asarray([2, -1, 7], np.int32)  # one from the end, one outside
         lambda x, i: x.at[:, i].min(-1.0, mode="clip"),
         lambda x, i: jax.vmap(lambda row, k: row.at[k].max(2.0))(x, i),
         lambda x, i: jnp.sort(x, axis=0),
+        lambda x, i: jnp.argsort(jnp.floor(x), axis=1),  # with ties
         lambda x, i: jnp.searchsorted(jnp.sort(x[0]), x[1]),
         lambda x, i: lax.pad(x, 7.0, ((-1, 2, 0), (1, -1, 0))),
         lambda x, i: jnp.einsum("ij,kj->ki", x, x),

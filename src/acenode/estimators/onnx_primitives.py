@@ -168,11 +168,12 @@ def _cumsum(g: Graph, e, x: str) -> str:
 
 
 def _sort(g: Graph, e, *names: str) -> list[str]:
-    if len(names) != 1:
-        raise NotTranslated("ONNX: there is no translation of sorting several arrays; export as stablehlo.")
+    if e.params["num_keys"] != 1:
+        raise NotTranslated("ONNX: there is no translation of sorting by several arrays; export as stablehlo.")
     axis = int(e.params["dimension"])
     size = e.invars[0].aval.shape[axis]
-    return [g.node("TopK", names[0], g.integers([size]), outputs=2, axis=axis, largest=0, sorted=1)[0]]
+    key, order = g.node("TopK", names[0], g.integers([size]), outputs=2, axis=axis, largest=0, sorted=1)
+    return [key, *(g.node("GatherElements", name, order, axis=axis) for name in names[1:])]
 
 
 def _dot(g: Graph, e, x: str, y: str) -> str:
