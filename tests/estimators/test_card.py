@@ -36,7 +36,7 @@ def test_the_card_is_one_for_the_hub(small, tmp_path):
     assert scores == {("validation", small.summary_.metric): 0.5, ("test", "mse"): 0.25}
     assert "heat, flow" in card.text and "acenode.load(" in card.text
     np.testing.assert_array_equal(
-        load(folder).predict(machines(3), at=[30.0])["mean"], small.predict(machines(3), at=[30.0])["mean"]
+        load(folder).predict(machines(3), at=[24.0])["mean"], small.predict(machines(3), at=[24.0])["mean"]
     )
 
 
@@ -109,11 +109,11 @@ def test_bars_advance_in_a_notebook(monkeypatch):
 def test_a_plot_is_a_figure_that_a_notebook_shows_once(small, monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot", reason="needs acenode[report]")
     frame = machines(3)
-    figure = small.plot(frame, "m01", at=[30.0, 32.0])
+    figure = small.plot(frame, "m01", at=[24.0, 25.0])
     assert figure.__class__.__name__ == "Figure" and plt.fignum_exists(figure.number)
     plt.close(figure)
     monkeypatch.setattr(plt, "get_backend", lambda: "module://matplotlib_inline.backend_inline")
-    figure = small.plot(frame, "m01", at=[30.0, 32.0])
+    figure = small.plot(frame, "m01", at=[24.0, 25.0])
     assert not plt.get_fignums() and len(figure.axes) == 2
 
 

@@ -39,7 +39,7 @@ def _given(estimator: Any, folder: str) -> dict[str, Any]:
     }
     if estimator.task == "forecast":
         kind = "double" if estimator.clock_.kind == "number" else "string"
-        given["signature"] = ModelSignature(params=ParamSchema([ParamSpec("at", kind, None, shape=(-1,))]))
+        given["signature"] = ModelSignature(params=ParamSchema([ParamSpec("at", kind, [], shape=(-1,))]))
     return given
 
 
@@ -58,9 +58,8 @@ class Predictor:
         self.estimator = estimator
 
     def predict(self, frame: Any, params: Mapping[str, Any] | None = None) -> Any:
-        at = (params or {}).get("at")
         if self.estimator.task == "forecast":
-            return self.estimator.predict(frame, at=None if at is None else list(at))
+            return self.estimator.predict(frame, at=list((params or {}).get("at", ())) or None)
         if self.estimator.task == "classify":
             return self.estimator.predict_proba(frame)
         return self.estimator.transform(frame)
