@@ -11,6 +11,7 @@ acknowledged must be there.
 
 import asyncio
 import json
+import os
 import random
 import signal
 import subprocess
@@ -83,9 +84,14 @@ class Client:
                 self.waits.append(time.perf_counter() - due)
                 self.done += 1
             else:
-                self.faults[status] = self.faults.get(status, 0) + 1
+                self._fault(status)
+        except (OSError, asyncio.IncompleteReadError):
+            self._fault("connection")
         finally:
             free.put_nowait((reader, writer))
+
+    def _fault(self, kind: str) -> None:
+        self.faults[kind] = self.faults.get(kind, 0) + 1
 
     async def ask(self, id: str, moment: float) -> int:
         """The status of one update."""
@@ -126,6 +132,10 @@ class Server:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
 
+    def processor_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -159,7 +169,7 @@ async def load_test(server: Server, names: list[str], step: float, args) -> dict
     client.waits.clear()
     first, rest = args.updates // 10, args.updates - args.updates // 10
     took = await client.send(first, args.rate, args.ids, seed=1)
-    before = server.memory()
+    before, busy = server.memory(), server.processor_seconds()
     took += await client.send(rest, args.rate, args.ids, seed=2)
     waits = np.asarray(client.waits) * 1000
     return {
@@ -169,6 +179,7 @@ async def load_test(server: Server, names: list[str], step: float, args) -> dict
         "p50_ms": round(float(np.quantile(waits, 0.5)), 2),
         "p99_ms": round(float(np.quantile(waits, 0.99)), 2),
         "max_ms": round(float(waits.max()), 2),
+        "processor_ms_per_update": round((server.processor_seconds() - busy) / max(rest, 1) * 1000, 3),
         "memory_after_a_tenth_mib": round(before, 1),
         "memory_at_the_end_mib": round(server.memory(), 1),
     }

@@ -12,6 +12,7 @@ from ..models.gru_ode_bayes import GRUODEBayes, Memory
 from ..series.columns import shown, stands_for_blank
 
 _TOO_FAR = 50  # times the longest training series: the longest gap between two observations
+_LARGEST = float(np.finfo(np.float32).max)
 SIZES = (1, 8, 64)  # to which a batch is padded, so that few programs are compiled
 
 
@@ -52,7 +53,9 @@ def read_row(estimator: Any, id: Any, time: Any, values: Mapping[str, Any]) -> R
         raise ValueError(f"update: there is no variable {unknown[0]!r}; the model has {', '.join(map(str, names))}.")
     now = float(estimator.clock_.read([time], "update(time=...)")[0])
     x = np.asarray([_value(values.get(name), name) for name in names])
-    return Row(id, now, np.where(stands_for_blank(x, estimator.columns_.missing), np.nan, x))
+    if estimator.columns_.missing:
+        x = np.where(stands_for_blank(x, estimator.columns_.missing), np.nan, x)
+    return Row(id, now, x)
 
 
 def check_later(estimator: Any, row: Row, before: Followed | None) -> None:
@@ -127,9 +130,8 @@ def _value(given: Any, name: Any) -> float:
         value = np.nan if given is None else float(given)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"update: {name!r} is {given!r}; give a number, or None where it is missing.") from error
-    with np.errstate(over="ignore"):
-        if np.isinf(np.float32(value)):
-            raise ValueError(f"update: {name!r} is {given!r}; give a finite number, or None where it is missing.")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"update: {name!r} is {given!r}; give a finite number, or None where it is missing.")
     return value
 
 

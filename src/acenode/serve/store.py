@@ -36,8 +36,10 @@ class Store:
     def __init__(self, path: str | Path, like: Any, model: str):
         self.path = Path(path)
         leaves, self._structure = jax.tree.flatten(like)
-        self._leaves = [(leaf.shape, leaf.dtype) for leaf in map(np.asarray, leaves)]
-        self._size = sum(leaf.nbytes for leaf in map(np.asarray, leaves))
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        ends = np.cumsum([array.nbytes for array in arrays]).tolist()
+        self._size = ends[-1]
+        self._leaves = [(a.shape, a.dtype, a.size, end - a.nbytes) for a, end in zip(arrays, ends, strict=True)]
         self._lock = threading.Lock()
         try:
             self._open(model)
@@ -115,11 +117,7 @@ class Store:
     def _unpacked(self, id: str, state: bytes) -> Any:
         if len(state) != self._size:
             raise StoreError(f"{self.path}: the state of {id!r} is damaged; delete the file and follow anew.")
-        leaves, at = [], 0
-        for shape, dtype in self._leaves:
-            count = int(np.prod(shape))
-            leaves.append(np.frombuffer(state, dtype, count, at).reshape(shape))
-            at += count * dtype.itemsize
+        leaves = [np.frombuffer(state, dtype, count, at).reshape(shape) for shape, dtype, count, at in self._leaves]
         return jax.tree.unflatten(self._structure, leaves)
 
 
