@@ -152,7 +152,7 @@ class Estimator(BaseEstimator):
         shown = super()._repr_mimebundle_(**kwargs)
         return {**shown, "text/html": card.html(self)} if self.__sklearn_is_fitted__() else shown
 
-    def _repr_html_(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _repr_html_(self) -> str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._repr_mimebundle_().get("text/html")
 
     def __sklearn_tags__(self) -> Any:

@@ -219,7 +219,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         values = {service.names.get(name, name): value for name, value in body.values.items()}
         id = str(body.id)
         kept = await updates.take(follow.read_row(estimator, id, body.time, values))
-        return Json({"id": id, "time": body.time, "observations": kept.count})
+        return Json({"id": id, "time": body.time, "observations": kept.observations})
 
     @app.get(
         "/forecast/{id:path}",

@@ -49,7 +49,8 @@ def records(frame: Any, renamed: dict[str, str]) -> list[dict[str, Any]]:
     """The rows of a frame, as JSON has them; blank where a number is none."""
     table = nw.from_native(frame, eager_only=True)
     return [
-        {renamed.get(name, name): plain(value) for name, value in row.items()} for row in table.iter_rows(named=True)
+        {renamed.get(str(name), str(name)): plain(value) for name, value in row.items()}
+        for row in table.iter_rows(named=True)
     ]
 
 

@@ -21,10 +21,10 @@ class StoreError(ValueError):
 
 
 class Kept(NamedTuple):
-    """A series as it is stored, and how many observations of it there were."""
+    """A series as it is stored, and how many observations there were of it."""
 
     followed: follow.Followed
-    count: int
+    observations: int
 
 
 class Store:
@@ -90,7 +90,7 @@ class Store:
     def put(self, ids: Sequence[str], kept: Sequence[Kept]) -> None:
         """Store all or none of them, and return when they are on the disk."""
         rows = [
-            (id, k.followed.origin, k.followed.last, k.count, self._packed(k.followed.memory))
+            (id, k.followed.origin, k.followed.last, k.observations, self._packed(k.followed.memory))
             for id, k in zip(ids, kept, strict=True)
         ]
         with self._lock:

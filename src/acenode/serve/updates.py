@@ -112,7 +112,7 @@ class Updates:
             return
         before = [stored.get(each.row.id) for each in good]
         after = follow.observe(self._estimator, [each.row for each in good], [b and b.followed for b in before])
-        kept = [Kept(a, 1 if b is None else b.count + 1) for a, b in zip(after, before, strict=True)]
+        kept = [Kept(a, 1 if b is None else b.observations + 1) for a, b in zip(after, before, strict=True)]
         self._store.put([each.row.id for each in good], kept)
         for each, k in zip(good, kept, strict=True):
             each.answer.set_result(k)
