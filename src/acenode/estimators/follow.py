@@ -17,9 +17,9 @@ SIZES = (1, 8, 64)  # to which a batch is padded, so that few programs are compi
 
 
 class Followed(NamedTuple):
-    """A series given by `update`: the state of the model (a batch of one), and the first and last time."""
+    """A series given by `update`: the state of each model (a batch of one), and the first and last time."""
 
-    memory: Memory
+    memory: tuple[Memory, ...]
     origin: float
     last: float
 
@@ -36,10 +36,15 @@ class NotLater(ValueError):
     """The time of an observation is not after the last one of its series."""
 
 
+def models(estimator: Any) -> tuple[Any, ...]:
+    """The models of a fitted estimator, all that answer together."""
+    members = getattr(estimator, "members_", None)
+    return tuple(each.model for each in ((estimator.model_,) if members is None else members.models))
+
+
 def check_followable(estimator: Any) -> None:
     """Refuse a model that has no state to follow."""
-    model = getattr(estimator.model_, "model", None)
-    if estimator.task != "forecast" or not isinstance(model, GRUODEBayes):
+    if estimator.task != "forecast" or not all(isinstance(model, GRUODEBayes) for model in models(estimator)):
         raise ValueError(
             f"update: {estimator.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
         )
@@ -89,8 +94,8 @@ def check_gap(estimator: Any, id: Any, time: float, before: Followed, what: str)
 
 def observe(estimator: Any, rows: Sequence[Row], before: Sequence[Followed | None]) -> list[Followed]:
     """The series after one observation each, in one call of the model."""
-    model = estimator.model_.model
-    new = [Followed(_first(model), row.time, row.time) if b is None else b for row, b in zip(rows, before, strict=True)]
+    together, start = models(estimator), first(estimator) if None in before else ()
+    new = [Followed(start, row.time, row.time) if b is None else b for row, b in zip(rows, before, strict=True)]
     x = np.stack([row.values for row in rows])
     seen = ~np.isnan(x)
     scaled = np.where(seen, (x - np.asarray(estimator.scaler_.shift)) / np.asarray(estimator.scaler_.spread), 0.0)
@@ -103,26 +108,23 @@ def observe(estimator: Any, rows: Sequence[Row], before: Sequence[Followed | Non
         size = next(s for s in SIZES if s >= len(part))
         places = np.concatenate([part, np.full(size - len(part), part[-1])])
         memory = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(memories[k] for k in places))
-        moment = np.asarray(moments, np.float32)[places].astype(memory.time.dtype)  # as in a table
-        after = _observe(model, memory, moment, scaled[places].astype(np.float32), seen[places])
+        moment = np.asarray(moments, np.float32)[places].astype(memory[0].time.dtype)  # as in a table
+        after = _observe(together, memory, moment, scaled[places].astype(np.float32), seen[places])
         after = jax.tree.map(np.asarray, after)
         for i, k in enumerate(part):
             memories[k] = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], after)
     return [Followed(m, b.origin, row.time) for m, b, row in zip(memories, new, rows, strict=True)]
 
 
-def emit(model: GRUODEBayes, memory: Memory, moment: np.ndarray) -> tuple[Memory, Any, Any]:
-    """The state at a later time, and the mean and standard deviation of every (scaled) variable then."""
-    return _emit(model, memory, jnp.asarray(moment))
+def emit(estimator: Any, memory: tuple[Memory, ...], moment: np.ndarray) -> tuple[tuple[Memory, ...], list[Any]]:
+    """The states at a later time, and what each model says then: mean and log variance of every (scaled) variable."""
+    after, said = _emit(models(estimator), memory, jnp.asarray(moment))
+    return after, [(np.asarray(mean[0]), np.asarray(log_variance[0])) for mean, log_variance in said]
 
 
-def first(estimator: Any) -> Memory:
-    """The state of the model before any observation."""
-    return _first(estimator.model_.model)
-
-
-def _first(model: GRUODEBayes) -> Memory:
-    return jax.tree.map(np.asarray, _start(model))
+def first(estimator: Any) -> tuple[Memory, ...]:
+    """The state of each model before any observation."""
+    return jax.tree.map(np.asarray, _start(models(estimator)))
 
 
 def _value(given: Any, name: Any) -> float:
@@ -136,17 +138,17 @@ def _value(given: Any, name: Any) -> float:
 
 
 @compiled
-def _start(model: GRUODEBayes) -> Memory:
-    return model.fit_reference_statistics()
+def _start(models: tuple[GRUODEBayes, ...]) -> tuple[Memory, ...]:
+    return tuple(model.fit_reference_statistics() for model in models)
 
 
 @compiled
-def _observe(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory:
-    return model.observe(model.advance(memory, moment), values, seen)
+def _observe(models: tuple[GRUODEBayes, ...], memory: tuple[Memory, ...], moment, values, seen) -> tuple[Memory, ...]:
+    both = zip(models, memory, strict=True)
+    return tuple(model.observe(model.advance(own, moment), values, seen) for model, own in both)
 
 
 @compiled
-def _emit(model: GRUODEBayes, memory: Memory, moment):
-    memory = model.advance(memory, moment)
-    mean, log_variance = model.emit(memory)
-    return memory, mean, jnp.exp(0.5 * log_variance)
+def _emit(models: tuple[GRUODEBayes, ...], memory: tuple[Memory, ...], moment):
+    after = tuple(model.advance(own, moment) for model, own in zip(models, memory, strict=True))
+    return after, [model.emit(own) for model, own in zip(models, after, strict=True)]

@@ -202,8 +202,8 @@ class Forecaster(Estimator):
         memories = [each.memory for each in updated]
         for k in np.argsort(queries.times, kind="stable"):  # from one query time to the next, as a whole history is
             code = queries.codes[k]
-            memories[code], mean, sd = follow.emit(self.model_.model, memories[code], moments[k : k + 1])
-            outputs[:, k] = mean[0], sd[0]
+            memories[code], ((mean, log_variance),) = follow.emit(self, memories[code], moments[k : k + 1])
+            outputs[:, k] = mean, np.exp(0.5 * log_variance)
         mean = np.asarray(self.scaler_.unscale(outputs[0]))
         sd = np.asarray(self.scaler_.unscale_deviation(outputs[1]))
         given = listed(at)

@@ -13,7 +13,10 @@ from .schema import Observation
 
 def variables(estimator: Any) -> dict[str, Any]:
     """The names of the model's columns by what JSON calls them; a column of pandas may have a number for a name."""
-    return {str(name): name for name in (*estimator.columns_.values, *estimator.left_out_)}
+    words = getattr(estimator, "categories_", {})  # each a column of a table, and several of the model
+    encoded = {f"{name}={word}" for name, some in words.items() for word in some}
+    names = [name for name in estimator.columns_.values if name not in encoded]
+    return {str(name): name for name in (*names, *words, *estimator.left_out_)}
 
 
 def to_frame(estimator: Any, rows: Sequence[Observation]) -> pl.DataFrame:
@@ -26,7 +29,7 @@ def to_frame(estimator: Any, rows: Sequence[Observation]) -> pl.DataFrame:
     data = {
         str(columns.id): _column([str(row.id) for row in rows], "id"),
         str(columns.time): _column([row.time for row in rows], "time"),
-        **{name: _column([row.values.get(name) for row in rows], name) for name in map(str, columns.values)},
+        **{name: _column([row.values.get(name) for row in rows], name) for name in known},
     }
     return pl.DataFrame(data)
 
@@ -82,7 +85,7 @@ def labels(estimator: Any, frame: Any) -> list[dict[str, Any]]:
 def filled(estimator: Any, frame: Any) -> list[dict[str, Any]]:
     """The answer of an imputer."""
     columns = estimator.columns_
-    names = [str(name) for name in columns.values]
+    names = [name for name in variables(estimator) if name in frame.columns]
     return [
         {"id": row[str(columns.id)], "time": row[str(columns.time)], "values": {name: row[name] for name in names}}
         for row in records(frame, {})
