@@ -9,7 +9,12 @@ from typing import Any
 from .. import __version__
 
 CARD = "README.md"
-_TASKS = {"forecast": "time-series-forecasting", "classify": "tabular-classification", "impute": "tabular-regression"}
+_TASKS = {  # by the words of the hub
+    "forecast": "time-series-forecasting",
+    "classify": "tabular-classification",
+    "regress": "tabular-regression",
+    "impute": "tabular-regression",
+}
 
 
 def facts(estimator: Any) -> dict[str, str]:
@@ -99,6 +104,7 @@ another origin, evaluate it first (`model.evaluate(frame)`).
 _USES = {
     "forecast": "model.predict(frame, at=[...])  # a frame of means and quantiles",
     "classify": "model.predict_proba(frame)  # a frame of probabilities",
+    "regress": "model.predict(frame)  # a frame of expected targets",
     "impute": "model.transform(frame)  # the frame with its blanks filled",
 }
 

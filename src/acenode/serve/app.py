@@ -151,6 +151,8 @@ class Service:
             return {"forecasts": records.forecasts(estimator, estimator.predict(frame, at=request.at))}
         if estimator.task == "classify":
             return {"labels": records.labels(estimator, estimator.predict_proba(frame))}
+        if estimator.task == "regress":
+            return {"targets": records.targets(estimator, estimator.predict(frame))}
         return {"rows": records.filled(estimator, estimator.transform(frame))}
 
     def forecast(self, id: str, at: list[Any]) -> dict[str, Any]:
@@ -182,7 +184,12 @@ def _with_warnings(call: Callable[[], Any]) -> tuple[Any, list[str]]:
 
 def _add_routes(app: FastAPI, service: Service) -> None:
     estimator = service.estimator
-    answer: Any = {"forecast": schema.Forecasts, "classify": schema.Labels, "impute": schema.Filled}[estimator.task]
+    answer: Any = {
+        "forecast": schema.Forecasts,
+        "classify": schema.Labels,
+        "regress": schema.Targets,
+        "impute": schema.Filled,
+    }[estimator.task]
     problems: dict[int | str, dict[str, Any]] = {
         code: {"model": schema.Problem, "description": words}
         for code, words in {
@@ -203,7 +210,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
 
     @app.post("/predict", response_model=answer, responses=problems, openapi_extra=shown({"rows": [example], **at}))
     async def predict(body: schema.PredictRequest) -> Response:
-        """Predict from whole series: forecasts, labels or filled blanks, as the model was trained for."""
+        """Predict from whole series: forecasts, labels, targets or filled blanks, as the model was trained for."""
         content, said = await service.compute(lambda: service.predict(body))
         return Json({**content, "warnings": said})
 

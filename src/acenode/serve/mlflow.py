@@ -52,7 +52,7 @@ def _pyfunc() -> Any:
 
 
 class Predictor:
-    """What MLflow calls: forecasts at the times of `params["at"]`, probabilities, or the table filled in."""
+    """What MLflow calls: forecasts at the times of `params["at"]`, probabilities, targets, or the table filled in."""
 
     def __init__(self, estimator: Any):
         self.estimator = estimator
@@ -62,6 +62,8 @@ class Predictor:
             return self.estimator.predict(frame, at=list((params or {}).get("at", ())) or None)
         if self.estimator.task == "classify":
             return self.estimator.predict_proba(frame)
+        if self.estimator.task == "regress":
+            return self.estimator.predict(frame)
         return self.estimator.transform(frame)
 
 

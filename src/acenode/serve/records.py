@@ -82,6 +82,11 @@ def labels(estimator: Any, frame: Any) -> list[dict[str, Any]]:
     return answers
 
 
+def targets(estimator: Any, frame: Any) -> list[dict[str, Any]]:
+    """The answer of a regressor."""
+    return records(frame, {str(estimator.columns_.id): "id", str(estimator.columns_.label): "target"})
+
+
 def filled(estimator: Any, frame: Any) -> list[dict[str, Any]]:
     """The answer of an imputer."""
     columns = estimator.columns_

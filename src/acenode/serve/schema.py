@@ -77,6 +77,20 @@ class Labels(BaseModel):
     warnings: list[str]
 
 
+class Target(BaseModel):
+    """The expected target of a series."""
+
+    id: Any
+    target: float | None
+
+
+class Targets(BaseModel):
+    """Targets, and what is to be said of them."""
+
+    targets: list[Target]
+    warnings: list[str]
+
+
 class Filled(BaseModel):
     """The rows with every blank filled, and what is to be said of them."""
 
