@@ -91,14 +91,14 @@ def campaign(count):
     )
 
 
-@campaign(150)
+@campaign(80)
 @given(request=BODIES)
 @example(request=("/update", b'{"id": "a", "time": 1, "values": {"heat": 1}}'))
 def test_no_body_takes_the_service_down(client, request):
     send(client, request)
 
 
-@campaign(50)
+@campaign(40)
 @given(request=GETS)
 def test_no_address_takes_the_service_down(client, request):
     ask(client, request)

@@ -121,6 +121,7 @@ def test_a_restart_loses_nothing(folder, frame, tmp_path):
                 assert client.post("/update", json=row).status_code == 200
                 own.update(row["id"], row["time"], row["values"])
     with TestClient(create_app(folder, state)) as client:
+        assert client.get("/health").json()["followed"] == 1
         given = client.get("/forecast/m05", params={"at": AT}).json()["forecasts"]
     np.testing.assert_allclose([g["mean"] for g in given], own.predict(at=AT)["mean"], rtol=1e-5)
 

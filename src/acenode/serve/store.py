@@ -60,10 +60,11 @@ class Store:
         run("CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
         run(
             "CREATE TABLE IF NOT EXISTS followed (id TEXT PRIMARY KEY, origin REAL NOT NULL, last REAL NOT NULL, "
-            "count INTEGER NOT NULL, state BLOB NOT NULL) WITHOUT ROWID"
+            "count INTEGER NOT NULL, state BLOB NOT NULL)"
         )
         run("INSERT OR IGNORE INTO about VALUES ('format', ?), ('model', ?)", (_FORMAT, model))
         run("COMMIT")
+        self._count: int = run("SELECT count(*) FROM followed").fetchone()[0]  # a scan, and so done once
         about = dict(run("SELECT name, value FROM about").fetchall())
         if about["format"] != _FORMAT:
             self.close()
@@ -102,10 +103,10 @@ class Store:
                 if self._base.in_transaction:
                     self._base.execute("ROLLBACK")
                 raise
+            self._count += sum(k.observations == 1 for k in kept)
 
     def __len__(self) -> int:
-        with self._lock:
-            return self._base.execute("SELECT count(*) FROM followed").fetchone()[0]
+        return self._count
 
     def close(self) -> None:
         with self._lock:
