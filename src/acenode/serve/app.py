@@ -93,7 +93,7 @@ class Service:
     """A loaded model, the series that it follows, and one thread that predicts."""
 
     def __init__(self, estimator: Any, folder: FilePath, state: FilePath):
-        self.estimator, self._folder, self._state = estimator, folder, state
+        self.estimator = estimator
         self.names = records.variables(estimator)
         self.store: Store | None = None
         self.updates: Updates | None = None
