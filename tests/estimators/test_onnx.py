@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from frames import labelled, machines
 from jax import lax
+from typer.testing import CliRunner
 from untrained import untrained
 
+from acenode.cli.main import app
 from acenode.estimators import MODELS, Classifier, Forecaster
 from acenode.estimators.exported import _program, export
 from acenode.estimators.onnx_graph import NotTranslated, to_onnx
@@ -63,6 +65,14 @@ def test_every_forecaster_answers_the_same(name, tmp_path):
 def test_a_classifier_answers_the_same(tmp_path):
     made = untrained(Classifier(**SMALL, label="state", model="gru-d"), labelled(machines(12)))
     check(made, tmp_path / "model.onnx")
+
+
+def test_the_command_exports_it(tmp_path):
+    folder = untrained(Forecaster(**SMALL, model="gru-d"), machines(12)).save(tmp_path / "model")
+    out = tmp_path / "model.onnx"
+    done = CliRunner().invoke(app, ["export", str(folder), "--format", "onnx", "--rows", "8", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert [each.name for each in ort.InferenceSession(out).get_inputs()] == ["times", "values", "length", "queries"]
 
 
 def test_another_format_is_refused(forecaster, tmp_path):
