@@ -139,7 +139,7 @@ def _value(given: Any, name: Any) -> float:
 
 @compiled
 def _start(models: tuple[GRUODEBayes, ...]) -> tuple[Memory, ...]:
-    return tuple(model.fit_reference_statistics() for model in models)
+    return tuple(model.begin() for model in models)
 
 
 @compiled
