@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,14 +19,14 @@ from ..train.checkpoint import write_atomically
 from .inference import with_enough_steps
 from .saved import HEAD
 
-Format = Literal["stablehlo", "onnx"]
+FORMATS = ("stablehlo", "onnx")
 
 
 def export(
     estimator: Any,
     out: str | Path,
     *,
-    format: Format = "stablehlo",
+    format: str = "stablehlo",
     batch: int = 1,
     rows: int = 128,
     queries: int = 8,
@@ -40,8 +40,8 @@ def export(
     where one of its times needs more steps than there are. Values go in and come out in single precision.
     """
     out = Path(out)
-    if format not in get_args(Format):
-        raise ValueError(f"export(format={format!r}): expected one of {', '.join(get_args(Format))}.")
+    if format not in FORMATS:
+        raise ValueError(f"export(format={format!r}): expected one of {', '.join(FORMATS)}.")
     if (out.parent / HEAD).is_file():
         raise ValueError(f"{out.parent.absolute()} holds a saved model; choose another place for the program.")
     labels = estimator.task == "classify"
