@@ -89,7 +89,6 @@ def _time(words: str, unit: str) -> str:
 
 
 def _bands(estimator: Any, panel: Any, which: int, scale: float):
-    from ..estimators.inference import gaussians
     from ..report import plots
     from ..series import Panel, Series
 
@@ -100,9 +99,7 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float):
         context = estimator._last_part(one).context
         split = float(((1 - estimator.horizon) * last * scale)[0])  # in single precision, as the times are
     grid = np.linspace(0, last[0], 120, dtype=np.float32)[None]
-    mean, log_variance = gaussians(
-        estimator.model_, Panel(context, panel.ids[which : which + 1], panel.variables), grid
-    )
+    mean, log_variance = estimator._gaussians(Panel(context, panel.ids[which : which + 1], panel.variables), grid)
     chosen = slice(0, _VARIABLES)
     names = estimator.columns_.values[chosen]
     deviation = estimator.scaler_.unscale_deviation(np.exp(0.5 * log_variance[0]))
@@ -117,14 +114,13 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float):
 
 
 def _error(estimator: Any, some: Any, scale: float):
-    from ..estimators.inference import gaussians
     from ..report import plots
     from ..series import Panel
     from ..tasks.metrics import error_by_time
 
     query = estimator._last_part(some.series)
     times, scored = np.asarray(query.times), np.asarray(query.scored)
-    mean, _ = gaussians(estimator.model_, Panel(query.context, some.ids, some.variables), times)
+    mean, _ = estimator._gaussians(Panel(query.context, some.ids, some.variables), times)
     error = np.square(np.asarray(query.values) - mean)
     edges, mse, count = error_by_time(times, error, scored, _BINS)
     errors = np.where(count > 0, mse, np.nan)

@@ -1,33 +1,74 @@
 """What all estimators share: fitting, and reading frames for a fitted model."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import narwhals as nw
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..datasets.split import Split, random_split
-from ..series import Panel, Scaler, Series
+from ..series import Panel, Query, Scaler, Series
+from ..series.frames import default_backend
 from ..series.table import Columns, Table, read
 from ..series.times import Clock
 from ..tasks import GaussianHead, Headed, Task
-from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
+from ..train import Bar, Lines, Progress, Quiet, parameter_count
 from . import explain, saved
-from .inference import without_sampling
-from .registry import Entry, entry
-from .training import Settings, Summary, check_observed, choose_settings, read_training, sizes
+from .auto import Chosen, Search, Work
+from .budget import MINUTES, Budget
+from .calibration import Calibration
+from .members import Members
+from .named import train_named
+from .registry import AUTO, Entry, check_model, entry, is_search, name_of
+from .training import (
+    Settings,
+    Summary,
+    check_observed,
+    choose_settings,
+    read_training,
+    recipe_of,
+    sizes,
+)
 
 _FAR = 1.25  # times the longest training series: beyond, predictions are guesses
 _TOO_FAR = 50  # times it
 _STRANGE = 20  # standard deviations from the mean of training
 
 
+ENSEMBLE = 5  # members of a search, where there is time for them
+
 Kind = TypeVar("Kind", bound="Estimator")
+
+
+def leaderboard_frame(rows: list[dict[str, Any]]) -> Any:
+    """The table of all candidates as a frame."""
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return nw.from_dict(columns, backend=default_backend()).to_native()  # pyright: ignore[reportArgumentType]
+
+
+def horizons(context: Series, times: np.ndarray) -> np.ndarray:
+    """How long after the last row of its context each query is."""
+    rows_at, length = np.asarray(context.times), np.asarray(context.length)
+    last = np.take_along_axis(rows_at, np.maximum(length - 1, 0)[:, None], axis=1)
+    return np.maximum(np.asarray(times) - last, 0.0)
+
+
+def values_calibration(outputs: Any, query: Query, by_horizon: bool) -> Calibration:
+    """The correction of the band of predicted values, from those that are scored."""
+    mean, log_variance = outputs
+    scored = np.asarray(query.scored)
+    away = horizons(query.context, np.asarray(query.times)) if by_horizon else np.zeros(np.shape(query.times))
+    error = (np.asarray(query.values) - mean)[scored]
+    return Calibration.fit(
+        error, np.exp(0.5 * log_variance)[scored], np.broadcast_to(away[..., None], scored.shape)[scored]
+    )
 
 
 class Estimator(BaseEstimator):
@@ -38,7 +79,9 @@ class Estimator(BaseEstimator):
 
     id: str
     time: str
-    model: str | Entry
+    model: str | Entry | Sequence[str]
+    minutes: float | None
+    ensemble: int | None
     seed: int
 
     entry_: Entry
@@ -49,7 +92,10 @@ class Estimator(BaseEstimator):
     validation_ids_: list[Any]  # of the series set aside for validation
     clock_: Clock
     scaler_: Scaler
-    model_: Headed
+    model_: Headed  # the best of the members
+    members_: Members  # all that answer together
+    calibration_: Calibration
+    leaderboard_: Any  # a frame of all candidates, the best first
     history_: dict[str, np.ndarray]
 
     def fit(
@@ -75,7 +121,8 @@ class Estimator(BaseEstimator):
                 "fit: y is given; what is learned is in the frame itself, labels in a column named by label."
             )
         self._check_parameters()
-        chosen = entry(self.model)
+        check_model(self.model)
+        budget = Budget(60 * (MINUTES if self.minutes is None else self.minutes))
         table, left_out = read_training(self, frame)
         classes, codes = self._classes(table)
         settings = choose_settings(table, self.model, self.get_params(), self.ahead)
@@ -88,45 +135,72 @@ class Estimator(BaseEstimator):
         task, data, folds = self._training(series, split, codes)
         # Nothing is refused from here on. Where training is cut short, no old model may go with the new settings.
         self.__dict__.pop("model_", None)
-        self.entry_, self.settings_, self.columns_, self.left_out_ = chosen, settings, table.columns, left_out
+        self.settings_, self.columns_, self.left_out_ = settings, table.columns, left_out
         self.clock_, self.scaler_ = table.clock, scaler
         self.validation_ids_ = table.ids[split.validation].tolist()
         if classes is not None:
             self.classes_ = classes
-        self._train(task, data, folds, series, checkpoint, progress)
+        self._train(task, data, folds, series, budget, checkpoint, progress)
         return self
 
-    def _train(self, task: Task, data: Any, split: Split, series: Series, checkpoint, progress) -> None:
-        """Fit and keep the best parameters, the history and a summary."""
+    def _train(
+        self, task: Task, data: Any, split: Split, series: Series, budget: Budget, checkpoint: Any, progress: Any
+    ) -> None:
+        """Train one model or search among several; keep the best, the history and a summary."""
         s = self.settings_
-        recipe = Recipe(
-            epochs=s.epochs,
-            algorithm="joint",  # one gradient instead of two: half the time
-            batch_size=min(s.batch_size, len(split.train)),
-            patience=s.patience,
-            clip=10.0,
-            eval_batch=64,
-            reference=256,
+        data = jax.tree.map(jnp.asarray, data)
+        work = Work(
+            task,
+            data,
+            np.asarray(split.train),
+            np.asarray(split.validation),
+            self.task,
+            lambda name: lambda key: self._build(key, self._entry(name)),
+            recipe_of(s, len(split.train)),
+            s.learning_rate,
+            s.penalty,
+            s.seed,
         )
-        shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
-        member = Member(s.seed, 0, s.learning_rate, s.penalty)
-        done = fit(self._build, task, data, split, recipe, [member], checkpoint=checkpoint, progress=shown)
-        self.model_ = without_sampling(done.model(0))
-        self.history_ = {name: values[:, 0] for name, values in done.history.items()}
+        if is_search(self.model):
+            shown = progress if not isinstance(progress, bool) else (Lines() if progress else Quiet())
+            names = () if self.model == AUTO else tuple(self.model)  # pyright: ignore[reportArgumentType]
+            done = Search(work, budget, shown, names, self.ensemble or ENSEMBLE).choose()
+        else:
+            shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
+            limit = budget if self.minutes is not None else None
+            done = train_named(work, name_of(self.model), self.ensemble or 1, limit, checkpoint, shown)
+        self._keep(done, work, series, budget.spent)
+
+    def _keep(self, done: Chosen, work: Work, series: Series, seconds: float) -> None:
+        best, task = done.best, work.task
+        self.members_, self.model_ = done.members, done.members.models[0]
+        self.entry_ = self._entry(done.members.names[0])
+        self.settings_ = replace(self.settings_, model=done.members.names[0])
+        self.leaderboard_ = leaderboard_frame(done.leaderboard)
+        self.history_ = {} if best is None else {name: v[:, done.member] for name, v in best.history.items()}
+        self.calibration_ = self._calibrated(done.outputs, work.rows(work.validation))
         self.summary_ = Summary(
             series=len(series),
-            validation_series=len(split.validation),
+            validation_series=len(self.validation_ids_),
             observations=int(series.observed.sum()),
-            epochs=len(self.history_["loss"]),
-            best_epoch=int(done.best_epoch[0]) + 1,
+            epochs=0 if best is None else len(self.history_["loss"]),
+            best_epoch=0 if best is None else int(best.best_epoch[done.member]) + 1,
             metric=task.monitor,
-            validation=float(done.best_score[0]),
-            seconds=round(done.seconds, 1),
-            parameters=parameter_count(self.model_),
-            skipped_updates=int(self.history_["skipped"].sum()),
-            failed_solves=int(self.history_["failed"].sum()),
+            validation=done.metrics.get(task.monitor, np.nan),
+            seconds=round(seconds, 1),
+            parameters=sum(map(parameter_count, done.members.models)),
+            skipped_updates=0 if best is None else int(self.history_["skipped"].sum()),
+            failed_solves=0 if best is None else int(self.history_["failed"].sum()),
             notes=done.notes,
         )
+
+    def _entry(self, name: str) -> Entry:
+        """Of a member: that of its name, or the user's own."""
+        return self.model if isinstance(self.model, Entry) else entry(name)
+
+    def _calibrated(self, outputs: Any, validation: Any) -> Calibration:
+        """From predictions of the validation series and what they were; none where there is no band."""
+        return Calibration()
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
@@ -165,12 +239,20 @@ class Estimator(BaseEstimator):
         """The task, its data and their split, of scaled series."""
         raise NotImplementedError
 
-    def _build(self, key) -> Headed:
+    def _build(self, key, kind: Entry) -> Headed:
         """A model whose outputs are means and variances of the variables."""
-        kind, given = self.entry_, sizes(self.settings_, len(self.columns_.values))
+        given = sizes(self.settings_, len(self.columns_.values))
         one, two = jax.random.split(key)
         head = None if kind.state is None else GaussianHead(kind.state(given), given.variables, key=two)
         return Headed(kind.build(given, one), head)
+
+    # --- predictions ----------------------------------------------------------------------------------------------
+
+    def _gaussians(self, panel: Panel, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and log variance of the members together, the band corrected; of scaled values at sorted times."""
+        mean, log_variance = self.members_.gaussians(panel, times)
+        factor = self.calibration_.factor(horizons(panel.series, times))
+        return mean, log_variance + 2 * np.log(factor)[..., None].astype(np.float32)
 
     # --- frames for a fitted model ------------------------------------------------------------------------------
 

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 from sklearn.base import ClassifierMixin
 
-from ..compiled import compiled
 from ..datasets.split import Split
-from ..layers import mlp
 from ..series import Series
 from ..series.frames import Missing
 from ..series.table import Table
@@ -21,8 +18,7 @@ from ..tasks import Headed, LabelledSeries, SeriesClassification, Task
 from ..tasks.metrics import roc_auc
 from . import explain
 from .base import Estimator
-from .inference import in_batches, warn_of_failures, with_enough_steps
-from .registry import Entry
+from .registry import AUTO, Entry, with_label_head
 from .training import sizes
 
 
@@ -33,7 +29,7 @@ class Classifier(ClassifierMixin, Estimator):
         classifier.predict_proba(new_frame)
 
     `label` is the column of the label, the same in all rows of a series. The other parameters are those of
-    `Forecaster`. The default model, GRU-D, is quicker to train on PhysioNet than the ODE models and was better there.
+    `Forecaster`.
     """
 
     task = "classify"
@@ -48,7 +44,9 @@ class Classifier(ClassifierMixin, Estimator):
         values: Sequence[str] | None = None,
         label: str = "label",
         missing: Missing = None,
-        model: str | Entry = "gru-d",
+        model: str | Entry | Sequence[str] = AUTO,
+        minutes: float | None = None,
+        ensemble: int | None = None,
         hidden: int | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -58,7 +56,7 @@ class Classifier(ClassifierMixin, Estimator):
         seed: int = 0,
     ):
         self.id, self.time, self.values, self.label = id, time, values, label
-        self.missing, self.model = missing, model
+        self.missing, self.model, self.minutes, self.ensemble = missing, model, minutes, ensemble
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
@@ -86,11 +84,8 @@ class Classifier(ClassifierMixin, Estimator):
         assert codes is not None
         return SeriesClassification(), LabelledSeries(series, codes), split
 
-    def _build(self, key) -> Headed:
-        kind, given = self.entry_, sizes(self.settings_, len(self.columns_.values))
-        one, two = jax.random.split(key)
-        head = mlp(kind.summary(given), len(self.classes_), 32, 1, jax.nn.relu, key=two)
-        return Headed(kind.build(given, one), head)
+    def _build(self, key, kind: Entry) -> Headed:
+        return with_label_head(kind, sizes(self.settings_, len(self.columns_.values)), len(self.classes_), key)
 
     def predict_proba(self, frame: Any) -> Any:
         """A frame of ids with the probability of each label."""
@@ -147,14 +142,4 @@ class Classifier(ClassifierMixin, Estimator):
         what = "the table to predict from"
         table = self._read(frame, what)
         panel = self._scaled(table, what)
-        model = with_enough_steps(self.model_, panel, np.zeros((len(panel), 1)))
-        probability = in_batches(lambda series: _outputs(model, series), panel)
-        warn_of_failures(probability, panel.ids)
-        return table.ids, probability, table.backend
-
-
-@compiled
-def _outputs(model: Headed, series):
-    return SeriesClassification().outputs(
-        model, LabelledSeries(series, np.zeros(len(series), np.int32)), jax.random.key(0)
-    )
+        return table.ids, self.members_.probabilities(panel), table.backend

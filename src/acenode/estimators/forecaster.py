@@ -21,9 +21,11 @@ from ..series.table import column_of, frame_of
 from ..series.times import Clock, read_times
 from ..tasks import Forecast, Task
 from . import explain
-from .base import Estimator
-from .inference import gaussians, scores
-from .registry import Entry
+from .base import Estimator, values_calibration
+from .calibration import Calibration
+from .inference import scores
+from .members import mixed
+from .registry import AUTO, Entry
 
 _CUTS, _CUT_BETWEEN = 2, (0.2, 1.0)  # how often each series is cut for training, and at which parts of its time
 _AT = "predict(at=...)"
@@ -37,8 +39,11 @@ class Forecaster(Estimator):
 
     - `id`, `time`, `values`: the names of the columns; `values` defaults to all others;
     - `missing`: a number such as -999 that stands for a blank, or several;
-    - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`. The default was
-      better on USHCN and double OU than `ace-variables`, which has an attention between the variables to look at;
+    - `model`: `auto` trains several models and keeps the best on validation (`leaderboard_`), plain baselines among
+      them; a list of names compares these; a name from `acenode models` trains that one; an `Entry` of
+      `acenode.estimators.registry` is your own;
+    - `minutes`: the budget of training, 5 by default for a comparison; one named model has none unless you give it;
+    - `ensemble`: how many models answer together: by default up to 5 after a comparison, 1 with a named model;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;
     - the others are chosen from the data where they are `None`; a fitted estimator has them in `settings_`.
@@ -53,7 +58,9 @@ class Forecaster(Estimator):
         time: str = "time",
         values: Sequence[str] | None = None,
         missing: Missing = None,
-        model: str | Entry = "gru-ode-bayes",
+        model: str | Entry | Sequence[str] = AUTO,
+        minutes: float | None = None,
+        ensemble: int | None = None,
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),
         hidden: int | None = None,
@@ -64,7 +71,8 @@ class Forecaster(Estimator):
         patience: int | None = None,
         seed: int = 0,
     ):
-        self.id, self.time, self.values, self.missing, self.model = id, time, values, missing, model
+        self.id, self.time, self.values, self.missing = id, time, values, missing
+        self.model, self.minutes, self.ensemble = model, minutes, ensemble
         self.horizon, self.quantiles = horizon, quantiles
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
@@ -96,6 +104,9 @@ class Forecaster(Estimator):
             )
         self._clear_updates()
         return Forecast(), together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
+
+    def _calibrated(self, outputs: Any, validation: Query) -> Calibration:
+        return values_calibration(outputs, validation, by_horizon=True)
 
     def _last_part(self, series: Series) -> Query:
         """The last part of each series, from what came before."""
@@ -148,7 +159,8 @@ class Forecaster(Estimator):
             raise ValueError(
                 f"{what}: no series has values in its last {self.horizon:.0%} to forecast; give longer ones."
             )
-        return scores(self.model_, query, panel)
+        context = Panel(query.context, panel.ids, panel.variables)
+        return scores(self._gaussians(context, np.asarray(query.times)), query)
 
     def plot(self, frame: Any, id: Any, at: Any, out: str | Path | None = None):
         """A picture of one series with its forecast bands, and its attention where the model has one."""
@@ -163,8 +175,8 @@ class Forecaster(Estimator):
         For models that are a GRU-ODE-Bayes. The forecasts are those of `predict` on the whole history.
         """
         self._check_fitted()
-        model = self.model_.model
-        if not isinstance(model, GRUODEBayes):
+        models = [each.model for each in self.members_.models]
+        if not all(isinstance(model, GRUODEBayes) for model in models):
             raise ValueError(
                 f"update: {self.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
             )
@@ -181,12 +193,13 @@ class Forecaster(Estimator):
                 f"update: {shown(id)} was already observed at {self.clock_.show(before.last)}; give a later time than "
                 f"that, not {self.clock_.show(now)}."
             )
-        memory, origin = (_start(model), now) if before is None else (before.memory, before.origin)
+        memory, origin = (tuple(map(_start, models)), now) if before is None else (before.memory, before.origin)
         seen = ~np.isnan(x)
         if seen.any():  # a row of blanks says nothing, as in a table
             moment = np.asarray([(now - origin) / self.settings_.unit], np.float32)
             scaled = np.where(seen, (x - np.asarray(self.scaler_.shift)) / np.asarray(self.scaler_.spread), 0.0)
-            memory = _observe(model, memory, jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
+            row = (jnp.asarray(moment), jnp.asarray(scaled, jnp.float32), jnp.asarray(seen))
+            memory = tuple(_observe(model, own, *row) for model, own in zip(models, memory, strict=True))
         self.memory_[id] = _Updated(memory, origin, now)
         return self
 
@@ -213,10 +226,16 @@ class Forecaster(Estimator):
         moments = (since / self.settings_.unit).astype(np.float32)
         outputs = np.zeros((2, len(queries.codes), len(self.columns_.values)), np.float32)
         memories = [each.memory for each in updated]
+        models = [each.model for each in self.members_.models]
         for k in np.argsort(queries.times, kind="stable"):  # from one query time to the next, as a whole history is
-            code = queries.codes[k]
-            memories[code], mean, sd = _emit(self.model_.model, memories[code], jnp.asarray(moments[k : k + 1]))
-            outputs[:, k] = mean[0], sd[0]
+            code, now = queries.codes[k], jnp.asarray(moments[k : k + 1])
+            emitted = [_emit(model, own, now) for model, own in zip(models, memories[code], strict=True)]
+            memories[code] = tuple(memory for memory, _, _ in emitted)
+            said = [(np.asarray(mean[0]), np.asarray(log_variance[0])) for _, mean, log_variance in emitted]
+            mean, log_variance = mixed(said, self.members_.weights)
+            outputs[:, k] = mean, np.exp(0.5 * log_variance)
+        ahead = queries.times - np.asarray([each.last for each in updated])[queries.codes]
+        outputs[1] *= self.calibration_.factor(ahead / self.settings_.unit)[:, None]
         mean = np.asarray(self.scaler_.unscale(outputs[0]))
         sd = np.asarray(self.scaler_.unscale_deviation(outputs[1]))
         given = listed(at)
@@ -262,7 +281,7 @@ class Forecaster(Estimator):
         times = since[order][starts[:-1, None] + places].astype(np.float32)
         slots = np.empty(len(codes), int)
         slots[order] = np.arange(len(codes)) - starts[codes[order]]
-        mean, log_variance = gaussians(self.model_, panel[used], times)
+        mean, log_variance = self._gaussians(panel[used], times)
         mean = np.asarray(self.scaler_.unscale(mean))[codes, slots]
         sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[codes, slots]
         return mean, sd
@@ -283,7 +302,7 @@ class Forecaster(Estimator):
 class _Updated(NamedTuple):
     """A series given by `update`: the state of the model, and the first and last time."""
 
-    memory: Memory
+    memory: tuple[Memory, ...]  # of each member
     origin: float
     last: float
 
@@ -338,5 +357,4 @@ def _observe(model: GRUODEBayes, memory: Memory, moment, values, seen) -> Memory
 @compiled
 def _emit(model: GRUODEBayes, memory: Memory, moment):
     memory = model.advance(memory, moment)
-    mean, log_variance = model.emit(memory)
-    return memory, mean, jnp.exp(0.5 * log_variance)
+    return memory, *model.emit(memory)

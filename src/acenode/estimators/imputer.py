@@ -9,13 +9,14 @@ import numpy as np
 from sklearn.base import TransformerMixin
 
 from ..datasets.split import Split
-from ..series import Query, Series, hold_out
+from ..series import Panel, Query, Series, hold_out
 from ..series.frames import Missing
 from ..tasks import Forecast, Task
 from . import explain
-from .base import Estimator
-from .inference import gaussians, scores
-from .registry import Entry
+from .base import Estimator, values_calibration
+from .calibration import Calibration
+from .inference import scores
+from .registry import AUTO, Entry
 
 
 class Imputer(TransformerMixin, Estimator):
@@ -36,7 +37,9 @@ class Imputer(TransformerMixin, Estimator):
         time: str = "time",
         values: Sequence[str] | None = None,
         missing: Missing = None,
-        model: str | Entry = "ace-latent-ode",
+        model: str | Entry | Sequence[str] = AUTO,
+        minutes: float | None = None,
+        ensemble: int | None = None,
         hide: float = 0.2,
         hidden: int | None = None,
         epochs: int | None = None,
@@ -47,7 +50,7 @@ class Imputer(TransformerMixin, Estimator):
         seed: int = 0,
     ):
         self.id, self.time, self.values, self.missing = id, time, values, missing
-        self.model, self.hide = model, hide
+        self.model, self.minutes, self.ensemble, self.hide = model, minutes, ensemble, hide
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
@@ -58,6 +61,9 @@ class Imputer(TransformerMixin, Estimator):
     def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Query, Split]:
         return Forecast(penalty=0.01), hold_out(series, self.hide, self.seed), split
 
+    def _calibrated(self, outputs: Any, validation: Query) -> Calibration:
+        return values_calibration(outputs, validation, by_horizon=False)
+
     def transform(self, frame: Any) -> Any:
         """The same frame, every blank among the values filled with its expected value.
 
@@ -67,7 +73,7 @@ class Imputer(TransformerMixin, Estimator):
         what = "the table to fill"
         table = self._read(frame, what)
         panel = self._scaled(table, what)
-        mean, _ = gaussians(self.model_, panel, np.asarray(panel.series.times))
+        mean, _ = self._gaussians(panel, np.asarray(panel.series.times))
         expected = np.empty((len(table.codes), len(self.columns_.values)))
         expected[table.order] = np.asarray(self.scaler_.unscale(mean))[table.codes, table.rows]
         blank = np.empty(expected.shape, bool)
@@ -97,7 +103,8 @@ class Imputer(TransformerMixin, Estimator):
         query = hold_out(panel.series, self.hide, self.seed)
         if not query.scored.any():
             raise ValueError(f"{what}: there are too few values to hide a part of {self.hide:.0%}; give more rows.")
-        return scores(self.model_, query, panel)
+        context = Panel(query.context, panel.ids, panel.variables)
+        return scores(self._gaussians(context, np.asarray(query.times)), query)
 
     def plot(self, frame: Any, id: Any, out: str | Path | None = None):
         """A picture of one series with its blanks filled in, and its attention where the model has one."""

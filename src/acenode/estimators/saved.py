@@ -12,9 +12,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import narwhals as nw
 import numpy as np
 
-FORMAT = 3
+FORMAT = 4
 ARRAYS, HEAD = "model.safetensors", "model.json"
 _OURS = (ARRAYS, HEAD, "report")  # what a folder of a model may hold
 
@@ -67,7 +68,7 @@ def _write(estimator: Any, part: Path) -> None:
     from ..train import checkpoint
     from .registry import Entry, name_of
 
-    checkpoint.save_arrays(part / ARRAYS, estimator.model_, {})
+    checkpoint.save_arrays(part / ARRAYS, estimator.members_.models, {})
     parameters = estimator.get_params()
     if isinstance(parameters["model"], Entry):
         parameters["model"] = name_of(parameters["model"])
@@ -83,12 +84,16 @@ def _write(estimator: Any, part: Path) -> None:
         "clock": asdict(estimator.clock_),
         "scaler": {name: getattr(estimator.scaler_, name) for name in ("shift", "spread", "kind")},
         "classes": getattr(estimator, "classes_", None),
+        "members": {"names": estimator.members_.names, "weights": estimator.members_.weights},
+        "calibration": asdict(estimator.calibration_),
+        "leaderboard": nw.from_native(estimator.leaderboard_, eager_only=True).rows(named=True),
         "history": {name: np.asarray(v, float).tolist() for name, v in estimator.history_.items()},
         "versions": versions(),
         "precision": str(jnp.result_type(float)),
         "sha256": hashlib.sha256((part / ARRAYS).read_bytes()).hexdigest(),
     }
     head = json.loads(json.dumps(head, default=_plain))
+    head["leaderboard"] = [{k: None if v != v else v for k, v in row.items()} for row in head["leaderboard"]]
     head["check"] = _digest(head)
     checkpoint.write_atomically(part / HEAD, json.dumps(head, indent=1).encode() + b"\n")
 
@@ -151,7 +156,10 @@ def load(folder: str | Path, model: Any = None) -> Any:
     from ..train import enable_compilation_cache
     from ..train.checkpoint import CheckpointMismatch, load_arrays
     from . import Classifier, Forecaster, Imputer
+    from .base import leaderboard_frame
+    from .calibration import Calibration
     from .inference import without_sampling
+    from .members import Members
     from .registry import OWN, Entry, entry
     from .training import Settings, Summary
 
@@ -170,6 +178,8 @@ def load(folder: str | Path, model: Any = None) -> Any:
         estimator = kind(**parameters)
         estimator.settings_ = Settings(**head["settings"])
         estimator.entry_ = entry(model if model is not None else estimator.settings_.model)
+        estimator.calibration_ = Calibration(*(tuple(head["calibration"][n]) for n in ("horizons", "factors")))
+        estimator.leaderboard_ = leaderboard_frame(head["leaderboard"])
         estimator.summary_ = Summary(**{**head["summary"], "notes": tuple(head["summary"]["notes"])})
         columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
         estimator.columns_ = Columns(**columns)
@@ -179,14 +189,18 @@ def load(folder: str | Path, model: Any = None) -> Any:
         if head["classes"] is not None:
             estimator.classes_ = head["classes"]
         estimator.history_ = {name: np.asarray(v) for name, v in head["history"].items()}
-        made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+        names, weights = head["members"]["names"], head["members"]["weights"]
+        entries = [estimator._entry(name) for name in names]
+        build = eqx.filter_eval_shape
+        made = tuple(build(lambda key, e=e: estimator._build(key, e), jax.random.key(0)) for e in entries)
         like = jax.tree.map(lambda x: _empty(x, head["precision"]), made)
         loaded = load_arrays(Path(folder) / ARRAYS, eqx.nn.inference_mode(like))
         scaler = head["scaler"]
         estimator.scaler_ = Scaler(np.asarray(scaler["shift"]), np.asarray(scaler["spread"]), scaler["kind"])
         # Saved in double precision and loaded in single, or the other way round.
         in_precision = jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded)
-        estimator.model_ = without_sampling(in_precision)
+        estimator.members_ = Members(tuple(names), tuple(weights), tuple(map(without_sampling, in_precision)))
+        estimator.model_ = estimator.members_.models[0]
     except (KeyError, TypeError, CheckpointMismatch) as error:
         raise ModelFolderError(
             f"{folder} does not fit together ({error}); restore the folder or train again."

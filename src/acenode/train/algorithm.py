@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..compiled import compiled, compiled_quickly
+from ..series import Series
 from ..tasks.task import Task
 from .evaluate import each_member, names_of_metrics, take_rows
 from .groups import (
@@ -27,6 +28,8 @@ from .groups import (
 )
 from .health import NAMES, has_health, health_of_members
 from .recipe import Recipe
+
+_GROUP = 8  # batches that are sorted by length together
 
 Optimisers = dict[str, PyTree]  # the state of the optimiser of each group
 
@@ -242,12 +245,16 @@ class Program:
             raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(self.names)}.")
 
     def epoch(
-        self, state: State, static, seeds, rows: Rows, rates, data, epoch: int
+        self, state: State, static, seeds, rows: Rows, rates, data, epoch: int, steps: int | None = None
     ) -> tuple[State, dict[str, np.ndarray]]:
-        """The state after one more epoch, and its record: an array over the members for each quantity."""
+        """The state after one more epoch, and its record: an array over the members for each quantity.
+
+        `steps` ends it after so many mini-batches; their number is no part of the compiled program.
+        """
         number = jnp.asarray(epoch)
+        limit = jnp.asarray(self.steps if steps is None else min(steps, self.steps))
         taken = (self.batch, self.steps)
-        trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
+        trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number, limit)
         evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
         absent = np.full(len(seeds), np.nan)
         if (epoch + 1) % self.recipe.validate_every and epoch + 1 < self.recipe.epochs:
@@ -288,31 +295,36 @@ def _keys(seed, epoch) -> Array:
 
 
 @compiled
-def _train(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch) -> Trained:
+def _train(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch, limit) -> Trained:
     def one(state, seed, rows, rates):
-        return _train_one(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch)
+        return _train_one(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch, limit)
 
     if seeds.shape[0] == 1:  # an axis of one would make every product a batch of one, half as quick on a CPU
         return jax.tree.map(lambda x: x[None], one(*jax.tree.map(lambda x: x[0], (state, seeds, rows, rates))))
     return jax.vmap(one)(state, seeds, rows, rates)
 
 
-def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, seed, rows, rates, data, epoch):
+def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, seed, rows, rates, data, epoch, limit):
     """The steps of one epoch of one member: shuffle, alternate, measure."""
     shuffle_key, step_key, measure_key = _keys(seed, epoch)
     model = eqx.combine(state.model, static)
     _, second = stepped_groups(recipe, model)
     own_steps = jnp.sum(rows.train_weight > 0) // batch  # fewer than `steps` where other folds are larger
 
+    lengths = _lengths(data) if recipe.bucket else None
+
     def shuffled(key):
         order = jax.random.uniform(key, rows.train.shape)
         order = jnp.argsort(jnp.where(rows.train_weight > 0, order, 2.0))
-        return rows.train[order[: steps * batch]].reshape(steps, batch)
+        batches = rows.train[order[: steps * batch]].reshape(steps, batch)
+        return batches if lengths is None else _bucketed(batches, lengths, own_steps, jax.random.fold_in(key, 1))
 
     def scan(step_functions, carry, key):
-        def body(carry, x):
+        batches = shuffled(key)
+
+        def body(step, carry):
             arrays, optimisers, iteration, tally, averaged = carry
-            samples, step = x
+            samples = batches[step]
             model, clock = eqx.combine(arrays, static), Clock(epoch, iteration)
             keys = jax.random.split(jax.random.fold_in(step_key, step), 2)
             for take_step, one_key in zip(step_functions, keys, strict=False):
@@ -322,10 +334,9 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
             arrays = eqx.filter(model, eqx.is_array)
             averaged = _averaged(recipe, averaged, arrays, iteration)
             after = (arrays, optimisers, iteration + 1, tally, averaged)
-            return choose(step < own_steps, after, carry), None
+            return choose(step < own_steps, after, carry)
 
-        xs = (shuffled(key), jnp.arange(steps))
-        return lax.scan(body, carry, xs)[0]
+        return lax.fori_loop(0, limit, body, carry)
 
     carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
     if not second:
@@ -355,6 +366,26 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
         model=measured if averaged is None else arrays, optimisers=optimisers, averaged=averaged, iteration=iteration
     )
     return Trained(new, measured, measure_key, record)
+
+
+def _lengths(data: PyTree) -> Array | None:
+    """Of the series among the data, how many rows each has."""
+    nodes = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, Series))
+    return next((jnp.asarray(node.length) for node in nodes if isinstance(node, Series)), None)
+
+
+def _bucketed(batches: Int[Array, "steps batch"], lengths: Array, own_steps, key) -> Int[Array, "steps batch"]:
+    """Batches of the same samples, each of similar length, in random order.
+
+    Samples are sorted within groups of a few batches, so that who meets whom still changes from epoch to epoch.
+    """
+    steps, batch = batches.shape
+    group = jnp.arange(steps * batch) // (_GROUP * batch)
+    filled = jnp.arange(steps * batch) < own_steps * batch
+    flat = batches.reshape(-1)
+    order = jnp.lexsort((lengths[flat], group, ~filled))
+    place = jnp.where(jnp.arange(steps) < own_steps, jax.random.uniform(key, (steps,)), 2.0)
+    return flat[order].reshape(steps, batch)[jnp.argsort(place)]
 
 
 def _attention_record(recipe: Recipe, tally: Tally, model) -> dict[str, Array]:

@@ -1,0 +1,370 @@
+"""`model="auto"`: candidates trained under one budget, the best of them kept, several together where that is better."""
+
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..datasets.split import Split
+from ..series import Query
+from ..tasks import Headed, Task
+from ..train import Fit, Member, Progress, Recipe, Run, StopTraining
+from .baselines import MORE, PLAIN, SOLVED
+from .budget import Budget, Pace
+from .inference import without_sampling
+from .members import Members, mix, outputs_of
+from .registry import MODELS
+
+# From what compiles quickly to what does not.
+CANDIDATES: dict[str, tuple[str, ...]] = {
+    "forecast": ("gru-d", "gru-ode-bayes", "mtan", "grafiti", "latent-ode", "ace-variables"),
+    "classify": ("gru-d", "gru-simple", "mtan", "gru-ode-bayes"),
+    "regress": ("gru-d", "gru-simple", "mtan", "gru-ode-bayes"),
+    "impute": ("mtan", "grafiti", "latent-ode", "gru-d", "ace-latent-ode"),
+}
+SELECTION = 0.6  # the part of the budget in which candidates are compared; the rest is for an ensemble of the best
+_COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
+_FINALISTS = 3  # kinds that may join the ensemble
+
+
+@dataclass(frozen=True)
+class Work:
+    """What candidates are trained on: `build(name)` gives what makes a model of that name from a key."""
+
+    task: Task
+    data: Any
+    train: np.ndarray
+    validation: np.ndarray
+    kind: str
+    build: Callable[[str], Callable[..., Headed]]
+    recipe: Recipe
+    learning_rate: float
+    penalty: float
+    seed: int
+
+    def better(self, one: float, two: float) -> bool:
+        if not math.isfinite(two):
+            return math.isfinite(one)
+        return one < two if self.task.better == "lower" else one > two
+
+    def metrics(self, outputs: Any) -> dict[str, float]:
+        """On the validation series."""
+        rows = self.rows(self.validation)
+        found = self.task.metrics(outputs, rows, np.ones(len(self.validation), np.float32))  # pyright: ignore[reportArgumentType]
+        return {name: float(value) for name, value in found.items()}
+
+    @property
+    def split(self) -> Split:
+        return Split(self.train, self.validation, self.validation[:0])
+
+    def rows(self, places: np.ndarray) -> Any:
+        return jax.tree.map(lambda x: np.asarray(x)[places], self.data)
+
+
+@dataclass
+class Trial:
+    """A candidate: what it has reached so far, and why it was dropped if it was."""
+
+    name: str
+    plain: bool = False
+    solved: Headed | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    run: Run | None = None
+    seed: int = 0
+    compiling: float = 0.0
+    seconds: float = 0.0
+    note: str = ""
+    weight: float = 0.0
+
+    def score(self, work: Work) -> float:
+        """By the metric that selects, of the best epoch."""
+        if self.run is not None:
+            self.metrics = _at_best(self.run)
+        return self.metrics.get(work.task.monitor, math.nan)
+
+    @property
+    def epochs(self) -> int:
+        return 0 if self.run is None else self.run.epochs
+
+    def models(self) -> list[Headed]:
+        """All that it has trained, or the one that was solved for."""
+        if self.solved is not None:
+            return [self.solved]
+        return [] if self.run is None else models_of(self.run)
+
+    def row(self, names: Sequence[str]) -> dict[str, Any]:
+        """Of the table of candidates."""
+        return {
+            "model": self.name,
+            **{name: self.metrics.get(name, math.nan) for name in names},
+            "weight": round(self.weight, 3),
+            "epochs": self.epochs,
+            "seconds": round(self.seconds, 1),
+            "note": self.note or ("plain baseline" if self.plain else ""),
+        }
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a search ends with: the models, the table of all candidates, and the training of the best."""
+
+    members: Members
+    leaderboard: list[dict[str, Any]]
+    best: Fit | None  # none where a solved model is the best
+    member: int  # of it
+    metrics: dict[str, float]  # of all members together, on validation
+    outputs: Any
+    notes: tuple[str, ...]
+
+
+class Search:
+    """Successive halving: all candidates for a share of the time, then the better half for longer, and so on."""
+
+    def __init__(self, work: Work, budget: Budget, progress: Progress, names: Sequence[str] = (), ensemble: int = 5):
+        self.work, self.budget, self.progress, self.ensemble = work, budget, progress, ensemble
+        self.names = tuple(names) or CANDIDATES[work.kind]
+        self.stopped = threading.Event()
+        self.trials: list[Trial] = []
+        self._lock = threading.Lock()
+        on_cpu = jax.default_backend() == "cpu"
+        self.workers = min(2, len(os.sched_getaffinity(0))) if on_cpu and hasattr(os, "sched_getaffinity") else 1
+        # On an accelerator five members cost hardly more than one; on a CPU they cost five times as much.
+        self.together = not on_cpu
+
+    def choose(self) -> Chosen:
+        """Train, compare, and keep the best."""
+        self.progress.start(self.work.recipe, [Member(self.work.seed)], self.work.task, 0)
+        try:
+            self._solve()
+            live = [Trial(name, seed=self.work.seed) for name in self.names]
+            self.trials += live
+            while live and not self.stopped.is_set():
+                self._rung(live)
+                ranked = self._ranked([t for t in live if not t.note and math.isfinite(t.score(self.work))])
+                live = ranked[: len(ranked) // 2]
+                if self.budget.left(SELECTION) <= 0 or all(t.run is None or t.run.finished for t in live):
+                    break
+            more = self._more_seeds()
+        finally:
+            self.progress.stop()
+        return self._put_together(more)
+
+    # --- the parts ------------------------------------------------------------------------------------------------
+
+    def _solve(self) -> None:
+        work = self.work
+        plain = PLAIN[work.kind]
+        for name in (*plain, *MORE.get(work.kind, ())):
+            trial = Trial(name, name in plain)
+            begun = self.budget.spent
+            built = work.build(name)(jax.random.key(work.seed))
+            trial.solved = SOLVED[name].solve(built, work.data, work.train, work.validation)
+            trial.metrics = work.metrics(outputs_of(trial.solved, work.rows(work.validation)))
+            trial.seconds = self.budget.spent - begun
+            self.trials.append(trial)
+            self._say(trial)
+
+    def _rung(self, live: list[Trial]) -> None:
+        """Train all of these for an even share of the time of the selection, half of what is left of it."""
+        last = len(live) <= 1
+        left = self.budget.left(SELECTION) * (1.0 if last else 0.6)
+        share = max(left, 0.0) * self.workers / len(live)
+        with ThreadPoolExecutor(self.workers) as pool:
+            list(pool.map(lambda trial: self._advance(trial, share, SELECTION), live))
+
+    def _advance(self, trial: Trial, share: float, part: float, members: Sequence[Member] = ()) -> None:
+        """Train one for its share, at least one epoch; whatever goes wrong is its own fault."""
+        begun = self.budget.spent
+        try:
+            if trial.run is None:
+                if not self._has_time(part):
+                    trial.note = "not tried: the budget was spent on others; give more minutes"
+                    return
+                self._start(trial, members)
+            self._epochs(trial, begun + share, part)
+        except StopTraining:
+            self.stopped.set()
+        except Exception as error:  # a candidate that fails must not cost the others
+            trial.note = f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        finally:
+            trial.seconds += self.budget.spent - begun
+        self._say(trial)
+
+    def _has_time(self, part: float) -> bool:
+        """Whether a candidate can be compiled before the time is over, as far as the others tell."""
+        known = [t.compiling for t in self.trials if t.compiling]
+        return not self.stopped.is_set() and self.budget.left(part) > 1.2 * max(known, default=_COMPILING)
+
+    def _start(self, trial: Trial, members: Sequence[Member]) -> None:
+        work, begun = self.work, self.budget.spent
+        data = training_data(work.data, trial.name)
+        members = members or [Member(trial.seed, 0, work.learning_rate, work.penalty)]
+        trial.run = Run(work.build(trial.name), work.task, data, work.split, work.recipe, members)
+        trial.run.epoch(1)  # compiles
+        trial.compiling = self.budget.spent - begun
+
+    def _epochs(self, trial: Trial, end: float, part: float) -> None:
+        run = trial.run
+        assert run is not None
+        pace = Pace(max(end - self.budget.spent, 0.0))
+        while not run.finished and not self.stopped.is_set():
+            if pace.last and not pace.fits(min(end - self.budget.spent, self.budget.left(part))):
+                break
+            begun = self.budget.spent
+            if begun > end or self.budget.left(part) <= 0:
+                break
+            record = run.epoch(pace.steps)
+            pace.after(self.budget.spent - begun, run.steps)
+            with self._lock:
+                self.progress.epoch(run.epochs - 1, record, run.samples)
+
+    def _more_seeds(self) -> list[Trial]:
+        """The best kind again from other seeds, as many as there is time for."""
+        ranked = [t for t in self._ranked(self.trials) if t.run is not None]
+        if not ranked or self.ensemble < 2 or self.stopped.is_set():
+            return []
+        best, work = ranked[0], self.work
+        left = self.budget.left() - (best.compiling if self.together else 0.3 * best.compiling)
+        assert best.run is not None
+        reached = (1 + int(np.max(best.run.result().best_epoch))) / max(best.epochs, 1)
+        need = max(0.7 * reached * (best.seconds - best.compiling), 1.0)
+        seeds = [work.seed + 1 + k for k in range(self.ensemble - 1)]
+        members = [Member(seed, 0, work.learning_rate, work.penalty) for seed in seeds]
+        if self.together:
+            more = [Trial(best.name, seed=seeds[0])]
+            if left > need:
+                self._advance(more[0], left, 1.0, members)
+            return [t for t in more if t.run is not None]
+        count = min(len(members), int(left * self.workers / need))
+        if count < 1:
+            return []
+        more = [Trial(best.name, seed=seed) for seed in seeds[:count]]
+        share = left * self.workers / count
+        with ThreadPoolExecutor(self.workers) as pool:
+            list(pool.map(lambda trial: self._advance(trial, share, 1.0), more))
+        return [t for t in more if t.run is not None and not t.note]
+
+    def _put_together(self, more: list[Trial]) -> Chosen:
+        """The best models, by greedy selection of those whose mixture is best on validation."""
+        work = self.work
+        ranked = self._ranked(self.trials)
+        pool: list[tuple[Trial, Headed]] = []
+        kinds = [t for t in ranked if t.run is not None][:_FINALISTS]
+        for trial in [*kinds, *more, *(t for t in ranked if t.solved is not None)]:
+            pool += [(trial, model) for model in trial.models()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a model without a prediction is not chosen
+            outputs = [outputs_of(model, work.rows(work.validation)) for _, model in pool]
+        picked = self._greedy(outputs)
+        weights = {k: picked.count(k) / len(picked) for k in dict.fromkeys(picked)}
+        together = mix([outputs[k] for k in weights], list(weights.values()))
+        metrics = work.metrics(together)
+        for k, weight in weights.items():
+            owner = next(t for t in self.trials if t.name == pool[k][0].name)
+            owner.weight += weight
+        members = Members(
+            tuple(pool[k][0].name for k in weights), tuple(weights.values()), tuple(pool[k][1] for k in weights)
+        )
+        first = pool[picked[0]][0]
+        fit = None if first.run is None else first.run.result()
+        member = 0 if first.run is None else best_member(first.run) or 0
+        table, notes = self._leaderboard(members, metrics), self._notes(members)
+        return Chosen(members, table, fit, member, metrics, together, notes)
+
+    def _greedy(self, outputs: list[Any]) -> list[int]:
+        """Places of the models, with repetition, whose even mixture scores best; at most `ensemble` of them."""
+        work, monitor = self.work, self.work.task.monitor
+        picked: list[int] = []
+        best = math.nan
+        for _ in range(max(self.ensemble, 1)):
+            scores = []
+            for k in range(len(outputs)):
+                chosen = [*picked, k]
+                mixed = mix([outputs[i] for i in chosen], [1 / len(chosen)] * len(chosen))
+                scores.append(work.metrics(mixed)[monitor])
+            finite = [k for k, s in enumerate(scores) if math.isfinite(s)]
+            if not finite:
+                break
+            k = (min if work.task.better == "lower" else max)(finite, key=lambda k: scores[k])
+            if picked and not work.better(scores[k], best):
+                break
+            picked.append(k)
+            best = scores[k]
+        return picked or [len(outputs) - 1]
+
+    def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
+        finite = [t for t in trials if math.isfinite(t.score(self.work))]
+        sign = 1 if self.work.task.better == "lower" else -1
+        return sorted(finite, key=lambda t: sign * t.score(self.work))
+
+    def _leaderboard(self, members: Members, metrics: dict[str, float]) -> list[dict[str, Any]]:
+        ranked = self._ranked(self.trials)
+        lost = [t for t in self.trials if t not in ranked]
+        names = list(metrics)
+        rows = [t.row(names) for t in (*ranked, *lost)]
+        if len(members) > 1:
+            rows.insert(0, Trial("ensemble", metrics=metrics, weight=1.0, seconds=self.budget.spent).row(names))
+        return rows
+
+    def _notes(self, members: Members) -> tuple[str, ...]:
+        """What a reader must be told first."""
+        plain = [t for t in self._ranked(self.trials) if t.plain]
+        if not plain or not all(name in PLAIN[self.work.kind] for name in members.names):
+            return ()
+        others = [t for t in self._ranked(self.trials) if not t.plain]
+        monitor = self.work.task.monitor
+        beaten = f"; the best of them, {others[0].name}, has {others[0].metrics[monitor]:.4f}" if others else ""
+        return (
+            f"no model beats the plain baselines on validation: {plain[0].name} has {monitor} "
+            f"{plain[0].metrics[monitor]:.4f}{beaten}. The baseline is kept; more series or minutes may change that.",
+        )
+
+    def _say(self, trial: Trial) -> None:
+        say = getattr(self.progress, "say", None)
+        if say is None:
+            return
+        monitor = self.work.task.monitor
+        score = trial.score(self.work)
+        reached = trial.note or f"validation {monitor} {score:.4f}"
+        epochs = f" after {trial.epochs} epochs" if trial.epochs else ""
+        with self._lock:
+            say(f"{trial.name}: {reached}{epochs}, {trial.seconds:.0f} s")
+
+
+def training_data(data: Any, name: str) -> Any:
+    """The data of a model; one that sees all of the context learns from what is not in it alone."""
+    if not isinstance(data, Query) or name not in MODELS or MODELS[name].causal:
+        return data
+    return Query(data.context, data.times, data.values, data.scored, data.scored)
+
+
+def best_member(run: Run) -> int | None:
+    """Of an ensemble, the one with the best score; none without a finite one."""
+    done = run.result()
+    scores = np.where(done.best_epoch >= 0, done.best_score, np.nan)
+    if not np.isfinite(scores).any():
+        return None
+    return int(np.nanargmin(scores) if run.task.better == "lower" else np.nanargmax(scores))
+
+
+def models_of(run: Run) -> list[Headed]:
+    """The members that have a best epoch, each alone."""
+    done = run.result()
+    return [without_sampling(done.model(k)) for k in range(len(done.members)) if done.best_epoch[k] >= 0]
+
+
+def _at_best(run: Run) -> dict[str, float]:
+    """The validation metrics of the best epoch of the best member."""
+    k = best_member(run)
+    if k is None:
+        return {}
+    done = run.result()
+    named = {name.removeprefix("validation_"): v for name, v in done.history.items() if name.startswith("validation_")}
+    return {name: float(v[done.best_epoch[k], k]) for name, v in named.items()}
