@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..compiled import compiled, compiled_quickly
@@ -134,8 +135,9 @@ def _step(recipe: Recipe, loss, wanted, model, optimisers: Optimisers, rates: Ra
     """One optimiser step on the parameters of the wanted groups; nothing moves where the gradient is not finite."""
     moving, still = eqx.partition(model, belongs(model, *wanted))
     gradient, aux = jax.grad(lambda p: loss(eqx.combine(p, still)), has_aux=True)(moving)
-    ok = jnp.isfinite(aux[0]) & _all_finite(gradient)
-    gradient = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), gradient)
+    flat, unravel = ravel_pytree(gradient)
+    ok = jnp.isfinite(aux[0]) & jnp.isfinite(flat).all()
+    gradient = unravel(jnp.where(ok, flat, 0.0))
     rate = rates.learning_rate
     if recipe.schedule is not None:
         rate = rate * recipe.schedule(iteration)
@@ -164,10 +166,6 @@ def _tally_attention(recipe: Recipe, model, gradient, rates: Rates, ok, tally: T
 
 def _length(tree: PyTree) -> Float[Array, ""]:
     return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
-
-
-def _all_finite(tree: PyTree) -> Bool[Array, ""]:
-    return jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)], bool).all()
 
 
 def choose(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
@@ -333,10 +331,9 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
                 )
             arrays = eqx.filter(model, eqx.is_array)
             averaged = _averaged(recipe, averaged, arrays, iteration)
-            after = (arrays, optimisers, iteration + 1, tally, averaged)
-            return choose(step < own_steps, after, carry)
+            return arrays, optimisers, iteration + 1, tally, averaged
 
-        return lax.fori_loop(0, limit, body, carry)
+        return lax.fori_loop(0, jnp.minimum(limit, own_steps), body, carry)
 
     carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
     if not second:

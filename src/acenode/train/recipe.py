@@ -136,7 +136,8 @@ class Recipe:
             return optax.chain(*parts, *decayed, optimiser)
         scaled = [OPTIMISERS[optimiser]()]
         parts += [*scaled, *decayed] if optimiser == "adamw" else [*decayed, *scaled]
-        return optax.chain(*parts, optax.scale(-factor * rate))
+        # On all parameters as one vector: a kernel for each of them would take longer to compile than the model.
+        return optax.flatten(optax.chain(*parts, optax.scale(-factor * rate)))
 
 
 @dataclass(frozen=True)
