@@ -11,12 +11,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
-from acenode.train import CheckpointMismatch, fit
+from acenode.estimators.named import train_named
+from acenode.train import CheckpointMismatch
 
 COLUMNS = ("patient", "hour", "pulse", "pressure", "died")
 QUICK = ("--epochs", "2", "--hidden", "4", "--no-report")
@@ -235,6 +235,7 @@ def test_missing_columns_files_and_tasks(tmp_path, data):
     fails("no column 'who'; the columns are", "train", data, "--id", "who", "--time", "hour", *out)
     fails("no column 'sex'", "train", data, "--id", "patient", "--time", "hour", "--value", "sex", *out)
     fails("no such file", "train", tmp_path / "not.csv", "--id", "patient", "--time", "hour", *out)
+    fails("regress needs a label", "train", data, "--id", "patient", "--time", "hour", "--task", "regress", *out)
     fails("classify needs a label", "train", data, "--id", "patient", "--time", "hour", "--task", "classify", *out)
     fails("no model of this name", "train", data, "--id", "patient", "--time", "hour", "--model", "gpt", *out)
     (tmp_path / "empty.csv").write_text("")
@@ -340,7 +341,7 @@ def test_a_place_that_no_model_can_have_is_refused_before_the_training(tmp_path,
     def never(*_, **__):
         raise AssertionError("trained")
 
-    monkeypatch.setattr("acenode.estimators.base.fit", never)
+    monkeypatch.setattr("acenode.estimators.base.train_named", never)
     (tmp_path / "mine.txt").write_text("mine")
     monkeypatch.chdir(tmp_path)
     for out, words in ((".", "holds other files, such as mine.txt"), ("mine.txt", "mine.txt is a file")):
@@ -362,18 +363,18 @@ def test_an_interrupted_training_with_other_settings_is_not_thrown_away(tmp_path
 
     left = tmp_path / ".model-training.safetensors"
     left.write_text("an earlier run")
-    monkeypatch.setattr("acenode.estimators.base.fit", interrupted)
+    monkeypatch.setattr("acenode.estimators.base.train_named", interrupted)
     result = train(data, tmp_path / "model", *FORECAST)
     assert result.exit_code == 1 and "an interrupted training with other data or settings" in result.stderr
     assert left.read_text() == "an earlier run"
 
 
-def test_a_training_that_ran_away_is_not_saved(tmp_path, data, monkeypatch):
-    def ran_away(*arguments, **options):
-        done = fit(*arguments, **options)
-        return replace(done, best_score=np.full_like(done.best_score, np.inf))
+def test_a_training_that_diverged_is_not_saved(tmp_path, data, monkeypatch):
+    def diverged(*arguments, **options):
+        done = train_named(*arguments, **options)
+        return replace(done, metrics={name: math.nan for name in done.metrics})
 
-    monkeypatch.setattr("acenode.estimators.base.fit", ran_away)
+    monkeypatch.setattr("acenode.estimators.base.train_named", diverged)
     result = train(data, tmp_path / "model", *FORECAST)
     assert result.exit_code == 1 and "nothing is saved. Try a lower --learning-rate." in result.stderr
     assert not list(tmp_path.iterdir())
@@ -399,9 +400,10 @@ from acenode.cli.main import app
 from acenode.estimators import base
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-real = base.fit
+real = base.train_named
 
-def slow(*arguments, progress, **options):
+def slow(*arguments):
+    *others, progress = arguments
     shown = progress.epoch
 
     def epoch(number, record, samples):
@@ -413,9 +415,9 @@ def slow(*arguments, progress, **options):
         shown(number, record, samples)
 
     progress.epoch = epoch
-    return real(*arguments, progress=progress, **options)
+    return real(*others, progress)
 
-base.fit = slow
+base.train_named = slow
 app(sys.argv[2:])
 """
 

@@ -19,12 +19,17 @@ STOPPING = (
     "Stopping at the end of the epoch, with the best model so far; Ctrl-C again stops at once. The same command "
     "resumes from the last whole epoch."
 )
+STOPPING_SEARCH = (
+    "Stopping at the end of the epoch, or when the program being compiled is ready, with the best model so far; Ctrl-C "
+    "again stops at once, and nothing is saved then."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 class Task(StrEnum):
     forecast = "forecast"
     classify = "classify"
+    regress = "regress"
     impute = "impute"
 
 
@@ -34,7 +39,7 @@ def train(
     time: Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     task: Annotated[Task, typer.Option(help="What to learn.")] = Task.forecast,
-    label: Annotated[str | None, typer.Option(help="The column of the label, for classify.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the label or target of a series.")] = None,
     values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
     missing: Annotated[
@@ -44,7 +49,15 @@ def train(
             help="A number that stands for a missing value, such as -999; may be repeated. The model keeps it.",
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A name from `acenode models`.")] = None,
+    model: Annotated[
+        str, typer.Option(help="auto compares several and keeps the best; or a name from `acenode models`.")
+    ] = "auto",
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="The budget of training: 5 for auto, none for a named model.")
+    ] = None,
+    ensemble: Annotated[
+        int | None, typer.Option(min=1, help="Models that answer together: up to 5 with auto, else 1.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many epochs.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Size of the hidden state.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
@@ -53,20 +66,20 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table of irregular measurements. Ctrl-C keeps the best so far; the same command resumes."""
-    from ..estimators import Classifier, Forecaster, Imputer
+    from ..estimators import Classifier, Forecaster, Imputer, Regressor
     from ..estimators.saved import check_target
 
     kinds: dict[Task, Any] = {Task.forecast: Forecaster, Task.classify: Classifier, Task.impute: Imputer}
+    kinds[Task.regress] = Regressor
     given: dict[str, Any] = {"epochs": epochs, "hidden": hidden, "learning_rate": learning_rate, "seed": seed}
     given |= {"id": id, "time": time, "values": values, "missing": missing}
-    if model is not None:
-        given["model"] = model
-    if task is Task.classify:
+    given |= {"model": model, "minutes": minutes, "ensemble": ensemble}
+    if task in (Task.classify, Task.regress):
         if label is None:
-            fail("classify needs a label: give its column with --label.")
+            fail(f"{task.value} needs a label: give its column with --label.")
         given["label"] = label
     elif label is not None:
-        fail(f"--label is for --task classify, not for {task.value}.")
+        fail(f"--label is for --task classify or regress, not for {task.value}.")
     estimator = kinds[task](**given)
     place = out.resolve()
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
@@ -123,6 +136,8 @@ def predict(
         predicted = checked(lambda: estimator.predict(frame, at=queries))
     elif estimator.task == "classify":
         predicted = checked(lambda: estimator.predict_proba(frame))
+    elif estimator.task == "regress":
+        predicted = checked(lambda: estimator.predict(frame))
     else:
         predicted = checked(lambda: estimator.transform(frame))
     from .read import write_table
@@ -155,7 +170,7 @@ def inspect(folder: Folder, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(head, indent=1))
         return
-    for part in ("estimator", "columns", "left_out", "classes", "settings", "summary", "versions"):
+    for part in ("estimator", "columns", "left_out", "classes", "members", "settings", "summary", "versions"):
         value = head[part]
         typer.echo(f"{part}:" if isinstance(value, dict) else f"{part}: {value}")
         for name, each in value.items() if isinstance(value, dict) else ():
@@ -199,19 +214,24 @@ COMMANDS = (train, predict, evaluate, inspect, models, export)
 
 def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
     """Train, with a checkpoint after every epoch; whether it was to the end."""
-    from ..train import Bar, CheckpointMismatch, Quiet
+    from ..train import Bar, CheckpointMismatch, Lines, Quiet
 
     def train(progress: Any) -> Any:
         return estimator.fit(frame, checkpoint=checkpoint, progress=progress)
 
-    shown = Quiet() if quiet else Bar(estimator.model)
+    search = estimator.model == "auto"
+    shown = Quiet() if quiet else Lines() if search else Bar(estimator.model)
     try:
-        _, stopped = checked(lambda: interruptible(train, shown, STOPPING))
+        _, stopped = checked(lambda: interruptible(train, shown, STOPPING_SEARCH if search else STOPPING))
     except CheckpointMismatch:
         fail(
             f"{checkpoint} is what an interrupted training with other data or settings left. Resume that one, or "
             "delete the file, or choose another --out."
         )
+    if search:
+        if stopped:
+            typer.echo("stopped before the budget was spent; the best so far is kept.", err=True)
+        return True
     done, all_epochs = estimator.summary_.epochs, estimator.settings_.epochs
     if not stopped or done == all_epochs:
         return True
@@ -252,15 +272,26 @@ def _times(at: list[str], estimator: Any) -> list[Any]:
 
 
 def _show_summary(estimator: Any, out: Path, as_json: bool) -> None:
+    from .own_report import named_members
+
     summary = asdict(estimator.summary_)
     if as_json:
-        json.dump({"model": str(out), "summary": summary, "settings": asdict(estimator.settings_)}, sys.stdout)
+        import narwhals as nw
+
+        rows = nw.from_native(estimator.leaderboard_, eager_only=True).rows(named=True)
+        rows = [{name: None if value != value else value for name, value in row.items()} for row in rows]
+        settings = asdict(estimator.settings_)
+        json.dump({"model": str(out), "summary": summary, "settings": settings, "leaderboard": rows}, sys.stdout)
         typer.echo()
         return
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(title=f"{type(estimator).__name__} with {estimator.settings_.model}", show_header=False)
+    for note in summary["notes"]:
+        typer.echo(f"note: {note}")
+    if len(estimator.leaderboard_) > 1:
+        Console().print(_leaderboard(estimator))
+    grid = Table(title=f"{type(estimator).__name__} with {named_members(estimator.members_)}", show_header=False)
     for name, value in summary.items():
         if name != "notes":
             grid.add_row(
@@ -268,6 +299,19 @@ def _show_summary(estimator: Any, out: Path, as_json: bool) -> None:
                 f"{value:,.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value),
             )
     Console().print(grid)
-    for note in summary["notes"]:
-        typer.echo(f"note: {note}")
     typer.echo(f"saved to {out}")
+
+
+def _leaderboard(estimator: Any) -> Any:
+    """All candidates, the best first."""
+    from rich.table import Table
+
+    from .own_report import leaderboard_rows
+
+    names, rows = leaderboard_rows(estimator)
+    grid = Table(title="candidates, on the validation series", title_justify="left")
+    for name in names:
+        grid.add_column(name, justify="left" if name in ("model", "note") else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid

@@ -76,6 +76,29 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     return page.write(out / "report", f"{type(estimator).__name__}: {settings.model}", lead, sections)
 
 
+def named_members(members: Any) -> str:
+    """The models that answer together, such as gru-d x 4 + statistics."""
+    counts = {name: members.names.count(name) for name in dict.fromkeys(members.names)}
+    return " + ".join(name if count == 1 else f"{name} x {count}" for name, count in counts.items())
+
+
+def leaderboard_rows(estimator: Any) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns of the table of candidates, and its rows as text."""
+    import narwhals as nw
+
+    table = nw.from_native(estimator.leaderboard_, eager_only=True)
+
+    def shown(name: str, value: Any) -> str:
+        if value is None or value != value:
+            return ""
+        if isinstance(value, str) or name == "epochs":
+            return str(value)
+        return f"{value:.0f}" if name == "seconds" else f"{value:.2f}" if name == "weight" else f"{value:.4f}"
+
+    names = list(table.columns)
+    return names, [[shown(name, row[name]) for name in names] for row in table.rows(named=True)]
+
+
 def _clock(estimator: Any, longest: float) -> tuple[float, str]:
     """What to multiply the model's times by, and the unit they then have; no name for numbers, which have none."""
     unit = estimator.settings_.unit

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..datasets.split import Split, random_split
 from ..series import Panel, Query, Scaler, Series
+from ..series.categories import Categories, encode
 from ..series.frames import default_backend
 from ..series.table import Columns, Table, read
 from ..series.times import Clock
@@ -24,15 +25,17 @@ from . import explain, saved
 from .auto import Chosen, Search, Work
 from .budget import MINUTES, Budget
 from .calibration import Calibration
+from .inputs import lead, mask_of, only_targets, resampled, winsorised
 from .members import Members
 from .named import train_named
 from .registry import AUTO, Entry, check_model, entry, is_search, name_of
 from .training import (
+    WHAT,
     Settings,
     Summary,
     check_observed,
     choose_settings,
-    read_training,
+    read_rough,
     recipe_of,
     sizes,
 )
@@ -53,18 +56,22 @@ def leaderboard_frame(rows: list[dict[str, Any]]) -> Any:
     return nw.from_dict(columns, backend=default_backend()).to_native()  # pyright: ignore[reportArgumentType]
 
 
-def horizons(context: Series, times: np.ndarray) -> np.ndarray:
-    """How long after the last row of its context each query is."""
+def horizons(context: Series, times: np.ndarray, columns: Columns) -> np.ndarray:
+    """How long after the last row of its context each query is; rows that hold what is known ahead do not count."""
     rows_at, length = np.asarray(context.times), np.asarray(context.length)
+    if columns.future:
+        held: np.ndarray = np.any(np.asarray(context.observed) & columns.targets, axis=2)
+        length = np.where(held.any(axis=1), held.shape[1] - np.argmax(held[:, ::-1], axis=1), 1)
     last = np.take_along_axis(rows_at, np.maximum(length - 1, 0)[:, None], axis=1)
     return np.maximum(np.asarray(times) - last, 0.0)
 
 
-def values_calibration(outputs: Any, query: Query, by_horizon: bool) -> Calibration:
+def values_calibration(outputs: Any, query: Query, columns: Columns, by_horizon: bool) -> Calibration:
     """The correction of the band of predicted values, from those that are scored."""
     mean, log_variance = outputs
     scored = np.asarray(query.scored)
-    away = horizons(query.context, np.asarray(query.times)) if by_horizon else np.zeros(np.shape(query.times))
+    times = np.asarray(query.times)
+    away = horizons(query.context, times, columns) if by_horizon else np.zeros(times.shape)
     error = (np.asarray(query.values) - mean)[scored]
     return Calibration.fit(
         error, np.exp(0.5 * log_variance)[scored], np.broadcast_to(away[..., None], scored.shape)[scored]
@@ -89,6 +96,7 @@ class Estimator(BaseEstimator):
     summary_: Summary
     columns_: Columns
     left_out_: tuple[Any, ...]  # columns of the training table that never vary
+    categories_: Categories  # the words of columns that hold some
     validation_ids_: list[Any]  # of the series set aside for validation
     clock_: Clock
     scaler_: Scaler
@@ -122,24 +130,31 @@ class Estimator(BaseEstimator):
             )
         self._check_parameters()
         check_model(self.model)
+        if self.ensemble is not None and self.ensemble < 1:
+            raise ValueError(f"ensemble={self.ensemble!r}: expected at least 1, or None to choose it.")
         budget = Budget(60 * (MINUTES if self.minutes is None else self.minutes))
-        table, left_out = read_training(self, frame)
-        classes, codes = self._classes(table)
+        table, left_out, categories, weights = read_rough(self, frame)
+        learned, codes = self._labels(table)
         settings = choose_settings(table, self.model, self.get_params(), self.ahead)
-        split = random_split(len(table.ids), (0.8, 0.2, 0.0), self.seed, stratify=codes)
+        strata = codes if self.task == "classify" else None
+        split = random_split(len(table.ids), (0.8, 0.2, 0.0), self.seed, stratify=strata)
         if len(split.validation) == 0:
             raise ValueError("the training table: there are too few series of each label to set some aside; add more.")
+        split = split._replace(train=resampled(split.train, weights))
         series = table.panel(settings.unit).series
-        scaler = Scaler.fit(series[split.train])
-        series = scaler.scale(series)
-        task, data, folds = self._training(series, split, codes)
+        series = winsorised(series, split.train, table.columns, WHAT)
+        scaler = Scaler.fit(series[split.train], "robust")
+        series = lead(scaler.scale(series), mask_of(table.columns, table.columns.future))
+        task, data, folds = self._training(series, split, codes, table.columns)
+        data = only_targets(data, table.columns.targets)
         # Nothing is refused from here on. Where training is cut short, no old model may go with the new settings.
         self.__dict__.pop("model_", None)
         self.settings_, self.columns_, self.left_out_ = settings, table.columns, left_out
+        self.categories_ = categories
         self.clock_, self.scaler_ = table.clock, scaler
         self.validation_ids_ = table.ids[split.validation].tolist()
-        if classes is not None:
-            self.classes_ = classes
+        for name, value in learned.items():
+            setattr(self, name, value)
         self._train(task, data, folds, series, budget, checkpoint, progress)
         return self
 
@@ -231,11 +246,13 @@ class Estimator(BaseEstimator):
     def _check_parameters(self) -> None:
         """Refuse parameters that make no sense, before anything is read."""
 
-    def _classes(self, table: Table) -> tuple[list[Any] | None, np.ndarray | None]:
-        """The classes of a classifier, and for each series which of them it has."""
-        return None, None
+    def _labels(self, table: Table) -> tuple[dict[str, Any], np.ndarray | None]:
+        """What is learned of the labels themselves, such as `classes_`, and the label of each series as a number."""
+        return {}, None
 
-    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Any, Split]:
+    def _training(
+        self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
+    ) -> tuple[Task, Any, Split]:
         """The task, its data and their split, of scaled series."""
         raise NotImplementedError
 
@@ -251,7 +268,7 @@ class Estimator(BaseEstimator):
     def _gaussians(self, panel: Panel, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and log variance of the members together, the band corrected; of scaled values at sorted times."""
         mean, log_variance = self.members_.gaussians(panel, times)
-        factor = self.calibration_.factor(horizons(panel.series, times))
+        factor = self.calibration_.factor(horizons(panel.series, times, self.columns_))
         return mean, log_variance + 2 * np.log(factor)[..., None].astype(np.float32)
 
     # --- frames for a fitted model ------------------------------------------------------------------------------
@@ -261,6 +278,13 @@ class Estimator(BaseEstimator):
 
     def _read(self, frame: Any, what: str, labelled: bool = False) -> Table:
         """A frame for the model; columns beside those that it was trained on are ignored."""
+        frame, strange = encode(frame, self.categories_)
+        for name, word in strange.items():
+            warnings.warn(
+                f"{what}: {name!r} is {word!r} in a row, a word that it never was in training; it counts as none of "
+                "those.",
+                stacklevel=3,
+            )
         table = read(frame, self.columns_ if labelled else self.columns_.unlabelled, what=what)
         check_observed(table, what)
         if table.clock.kind != self.clock_.kind:
@@ -279,7 +303,7 @@ class Estimator(BaseEstimator):
             depth=4,
         )
         panel = table.panel(self.settings_.unit)
-        series = self.scaler_.scale(panel.series)
+        series = lead(self.scaler_.scale(panel.series), mask_of(self.columns_, self.columns_.future))
         self._warn_of_far_values(table, np.abs(np.asarray(series.values)).max(axis=(0, 1)), what)
         return Panel(series, panel.ids, panel.variables)
 

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from ..datasets.split import Split
 from ..series import Series
 from ..series.frames import Missing
-from ..series.table import Table
+from ..series.table import Columns, Table
 from ..tasks import Headed, LabelledSeries, SeriesClassification, Task
 from ..tasks.metrics import roc_auc
 from . import explain
@@ -43,6 +43,8 @@ class Classifier(ClassifierMixin, Estimator):
         time: str = "time",
         values: Sequence[str] | None = None,
         label: str = "label",
+        static: Sequence[str] | None = None,
+        weight: str | None = None,
         missing: Missing = None,
         model: str | Entry | Sequence[str] = AUTO,
         minutes: float | None = None,
@@ -56,6 +58,7 @@ class Classifier(ClassifierMixin, Estimator):
         seed: int = 0,
     ):
         self.id, self.time, self.values, self.label = id, time, values, label
+        self.static, self.weight = static, weight
         self.missing, self.model, self.minutes, self.ensemble = missing, model, minutes, ensemble
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
@@ -65,7 +68,7 @@ class Classifier(ClassifierMixin, Estimator):
         tags.target_tags.required = False  # the frame has the labels
         return tags
 
-    def _classes(self, table: Table) -> tuple[list[Any], np.ndarray]:
+    def _labels(self, table: Table) -> tuple[dict[str, Any], np.ndarray]:
         assert table.labels is not None
         classes = sorted(set(table.labels.tolist()), key=lambda c: (str(type(c)), c))
         if len(classes) < 2:
@@ -78,9 +81,11 @@ class Classifier(ClassifierMixin, Estimator):
                 f"the training table: the label {self.label!r} has the same name as text and as a number; write all "
                 "labels alike."
             )
-        return classes, np.asarray([classes.index(item) for item in table.labels], np.int32)
+        return {"classes_": classes}, np.asarray([classes.index(item) for item in table.labels], np.int32)
 
-    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, LabelledSeries, Split]:
+    def _training(
+        self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
+    ) -> tuple[Task, LabelledSeries, Split]:
         assert codes is not None
         return SeriesClassification(), LabelledSeries(series, codes), split
 

@@ -36,6 +36,10 @@ def export(estimator: Any, out: str | Path, *, batch: int = 1, rows: int = 128, 
         jax.ShapeDtypeStruct((batch, rows, width), single),
         jax.ShapeDtypeStruct((batch,), jnp.int32),
     )
+    if estimator.columns_.future:
+        raise ValueError("export: the model has columns that are known ahead, which a program does not take yet.")
+    if estimator.task == "regress":
+        raise ValueError("export: a Regressor has no exported form yet; predict with this library.")
     labels = estimator.task == "classify"
     at = () if labels else (jax.ShapeDtypeStruct((batch, queries), single),)
     scaler = jax.tree.map(lambda x: np.asarray(x, np.float32), estimator.scaler_)

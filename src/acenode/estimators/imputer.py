@@ -10,12 +10,15 @@ from sklearn.base import TransformerMixin
 
 from ..datasets.split import Split
 from ..series import Panel, Query, Series, hold_out
+from ..series.categories import encoded
 from ..series.frames import Missing
+from ..series.table import Columns
 from ..tasks import Forecast, Task
 from . import explain
 from .base import Estimator, values_calibration
 from .calibration import Calibration
 from .inference import scores
+from .inputs import only_targets
 from .registry import AUTO, Entry
 
 
@@ -36,6 +39,8 @@ class Imputer(TransformerMixin, Estimator):
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+        weight: str | None = None,
         missing: Missing = None,
         model: str | Entry | Sequence[str] = AUTO,
         minutes: float | None = None,
@@ -50,6 +55,7 @@ class Imputer(TransformerMixin, Estimator):
         seed: int = 0,
     ):
         self.id, self.time, self.values, self.missing = id, time, values, missing
+        self.static, self.weight = static, weight
         self.model, self.minutes, self.ensemble, self.hide = model, minutes, ensemble, hide
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
@@ -58,11 +64,13 @@ class Imputer(TransformerMixin, Estimator):
         if not 0 < self.hide < 1:
             raise ValueError(f"Imputer(hide={self.hide}): expected a part between 0 and 1.")
 
-    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Query, Split]:
+    def _training(
+        self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
+    ) -> tuple[Task, Query, Split]:
         return Forecast(penalty=0.01), hold_out(series, self.hide, self.seed), split
 
     def _calibrated(self, outputs: Any, validation: Query) -> Calibration:
-        return values_calibration(outputs, validation, by_horizon=False)
+        return values_calibration(outputs, validation, self.columns_, by_horizon=False)
 
     def transform(self, frame: Any) -> Any:
         """The same frame, every blank among the values filled with its expected value.
@@ -83,8 +91,15 @@ class Imputer(TransformerMixin, Estimator):
         filled = [
             nw.new_series(name, _filled(native.get_column(name), blank[:, j], expected[:, j]), backend=backend)
             for j, name in enumerate(self.columns_.values)
-            if blank[:, j].any()
+            if blank[:, j].any() and name in native.columns
         ]
+        for name, words in self.categories_.items():
+            places = [self.columns_.values.index(e) for w in words if (e := encoded(name, w)) in self.columns_.values]
+            if places and blank[:, places[0]].any():
+                likeliest = [words[k] for k in expected[:, places].argmax(axis=1)]
+                given = native.get_column(name).cast(nw.String).to_list()
+                chosen = [w if b else g for w, b, g in zip(likeliest, blank[:, places[0]], given, strict=True)]
+                filled.append(nw.new_series(name, chosen, nw.String, backend=backend))
         return native.with_columns(*filled).to_native() if filled else frame
 
     def score(self, frame: Any, y: None = None) -> float:
@@ -100,7 +115,7 @@ class Imputer(TransformerMixin, Estimator):
         self._check_fitted()
         what = "the table to evaluate on"
         panel = self._scaled(self._read(frame, what), what)
-        query = hold_out(panel.series, self.hide, self.seed)
+        query = only_targets(hold_out(panel.series, self.hide, self.seed), self.columns_.targets)
         if not query.scored.any():
             raise ValueError(f"{what}: there are too few values to hide a part of {self.hide:.0%}; give more rows.")
         context = Panel(query.context, panel.ids, panel.variables)

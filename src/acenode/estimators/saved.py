@@ -80,10 +80,12 @@ def _write(estimator: Any, part: Path) -> None:
         "summary": asdict(estimator.summary_),
         "columns": estimator.columns_._asdict(),
         "left_out": estimator.left_out_,
+        "categories": estimator.categories_,
         "validation_ids": estimator.validation_ids_,
         "clock": asdict(estimator.clock_),
         "scaler": {name: getattr(estimator.scaler_, name) for name in ("shift", "spread", "kind")},
         "classes": getattr(estimator, "classes_", None),
+        "target": getattr(estimator, "target_", None),
         "members": {"names": estimator.members_.names, "weights": estimator.members_.weights},
         "calibration": asdict(estimator.calibration_),
         "leaderboard": nw.from_native(estimator.leaderboard_, eager_only=True).rows(named=True),
@@ -155,7 +157,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
     from ..series.times import Clock
     from ..train import enable_compilation_cache
     from ..train.checkpoint import CheckpointMismatch, load_arrays
-    from . import Classifier, Forecaster, Imputer
+    from . import Classifier, Forecaster, Imputer, Regressor
     from .base import leaderboard_frame
     from .calibration import Calibration
     from .inference import without_sampling
@@ -166,7 +168,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
     enable_compilation_cache()
     head = read_head(folder)
     try:
-        kinds: dict[str, Any] = {k.__name__: k for k in (Forecaster, Classifier, Imputer)}
+        kinds: dict[str, Any] = {k.__name__: k for k in (Forecaster, Classifier, Imputer, Regressor)}
         kind = kinds[head["estimator"]]
         parameters = {n: tuple(v) if isinstance(v, list) else v for n, v in head["parameters"].items()}
         if (head["settings"]["model"] == OWN) != isinstance(model, Entry):
@@ -184,10 +186,13 @@ def load(folder: str | Path, model: Any = None) -> Any:
         columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
         estimator.columns_ = Columns(**columns)
         estimator.left_out_ = tuple(head["left_out"])
+        estimator.categories_ = {name: tuple(words) for name, words in head["categories"].items()}
         estimator.validation_ids_ = head["validation_ids"]
         estimator.clock_ = Clock(**head["clock"])
         if head["classes"] is not None:
             estimator.classes_ = head["classes"]
+        if head["target"] is not None:
+            estimator.target_ = tuple(head["target"])
         estimator.history_ = {name: np.asarray(v) for name, v in head["history"].items()}
         names, weights = head["members"]["names"], head["members"]["weights"]
         entries = [estimator._entry(name) for name in names]

@@ -21,6 +21,13 @@ class Columns(NamedTuple):
     values: tuple[Any, ...]  # names, which may be numbers in pandas
     label: str | None = None
     missing: tuple[float, ...] = ()  # numbers that stand for a blank
+    future: tuple[Any, ...] = ()  # those of the values that are known ahead, and not predicted
+    static: tuple[Any, ...] = ()  # those of the values that are the same in all rows of a series, and not predicted
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Which of the values are predicted."""
+        return np.asarray([name not in (*self.future, *self.static) for name in self.values], bool)
 
     @property
     def unlabelled(self) -> "Columns":
@@ -176,7 +183,27 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
     for k, name in enumerate(columns.values):
         numbers = read_numbers(given[name], what, columns.missing)
         values[:, k] = numbers if in_order else numbers[order]
+    for name in columns.static:
+        k = columns.values.index(name)
+        values[:, k] = _spread_out(values[:, k], codes, order, ids, columns, name, what)
     return Table(ids, codes, times, values, labels, clock, columns, str(table.implementation.value), order)
+
+
+def _spread_out(values, codes, order, ids, columns: Columns, name: Any, what: str) -> np.ndarray:
+    """A static column with its one value in all rows of a series, blank where it has none."""
+    seen = np.flatnonzero(~np.isnan(values))
+    first = np.full(len(ids), -1)
+    first[codes[seen[::-1]]] = seen[::-1]
+    differs = seen[values[seen] != values[first[codes[seen]]]]
+    if differs.size:
+        row = int(differs[0])
+        one = int(first[codes[row]])
+        raise ValueError(
+            f"{what}: the static column {name!r} of {columns.id} {shown(ids[codes[row]])} is {values[one]:g} in row "
+            f"{int(order[one]) + 1} and {values[row]:g} in row {int(order[row]) + 1}; a series has one value in all "
+            "its rows. Correct it, or do not name the column as static."
+        )
+    return np.where(first[codes] >= 0, values[np.maximum(first[codes], 0)], np.nan)
 
 
 def check_times(
