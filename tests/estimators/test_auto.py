@@ -2,17 +2,18 @@
 
 import math
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 from frames import machines, refused
 
+from acenode import train
 from acenode.estimators import Forecaster, auto, load
 from acenode.estimators.auto import Search, Work
 from acenode.estimators.budget import Budget, Pace
-from acenode.train import Quiet, Recipe, StopTraining
+from acenode.tasks import Headed
+from acenode.train import Fit, Quiet, Recipe, StopTraining
 
 
 class Time:
@@ -37,7 +38,7 @@ class Kind:
 
 KINDS = {
     "gru-d": Kind(8, 0.05, 0.9),
-    "gru-ode-bayes": Kind(20, 0.2, 0.7),
+    "gru-ode-bayes": Kind(20, 0.2, 0.7, 20.0),
     "mtan": Kind(10, 0.02, 0.8),
     "latent-ode": Kind(25, 0.5, 1.2),
 }
@@ -51,15 +52,26 @@ class Task:
     def metrics(self, outputs, batch, weight):
         return {"negll": np.asarray(outputs, float).mean()}
 
+    def loss(self, model, batch, key, epoch): ...
+
+    def first_states(self, model, batch, key): ...
+
+    def outputs(self, model, batch, key): ...
+
+
+class Done(Fit):
+    def model(self, member=0):
+        return Headed(float(self.best_score[member]), None)
+
 
 def search(monkeypatch, seconds: float, kinds=KINDS, plain: float = 1.0, progress=None, ensemble: int = 5):
     clock = Time()
 
-    class Run:
+    class Run(train.Run):
         steps, samples = 64, 640
 
         def __init__(self, build, task, data, split, recipe, members):
-            self.kind, self.task, self.members, self.taken, self.epochs = build, task, members, 0, 0
+            self.kind, self.task, self.members, self.taken, self.epochs = build(None), task, members, 0, 0
             self.history = []
 
         @property
@@ -78,25 +90,20 @@ def search(monkeypatch, seconds: float, kinds=KINDS, plain: float = 1.0, progres
             best = int(np.argmin(self.history)) if self.history else -1
             history = {"validation_negll": np.asarray(self.history)[:, None]}
             score = np.asarray([self.history[best]]) if self.history else np.asarray([math.inf])
-            return SimpleNamespace(
-                members=self.members,
-                best_epoch=np.asarray([best]),
-                best_score=score,
-                history=history,
-                model=lambda k: SimpleNamespace(model=None, head=None, says=float(score[0])),
-            )
+            return Done(None, tuple(self.members), Recipe(), history, np.asarray([best]), score, 0.0)
 
     @dataclass
     class Solution:
         says: float = plain
 
         def solve(self, built, data, train, validation):
-            return SimpleNamespace(says=self.says, model=None, head=None)
+            return Headed(self.says, None)
 
     monkeypatch.setattr(auto, "Run", Run)
     monkeypatch.setattr(auto, "SOLVED", {"last-value": Solution(), "mean": Solution(2.0), "linear": Solution(3.0)})
-    monkeypatch.setattr(auto, "outputs_of", lambda model, rows: np.full(3, model.says))
-    build = {**kinds, **dict.fromkeys(("last-value", "mean", "linear"), lambda key: None)}
+    monkeypatch.setattr(auto, "outputs_of", lambda model, rows: np.full(3, model.model))
+    made = {name: lambda key, kind=kind: kind for name, kind in kinds.items()}
+    build = {**made, **dict.fromkeys(("last-value", "mean", "linear"), lambda key: None)}
     rows = np.arange(3)
     work = Work(Task(), {"x": rows}, rows, rows, "forecast", build.__getitem__, Recipe(), 1e-3, 0.0, 0)
     made = Search(work, Budget(seconds, clock), progress or Quiet(), tuple(kinds), ensemble)

@@ -15,6 +15,11 @@ from .terminal import checked, fail, interruptible
 
 File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row for each id and time.")]
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
+Variable = Annotated[
+    str | None,
+    typer.Option(help="Of a long table, the column that names a row's variable; --value names that of its value."),
+]
+Value = Annotated[str | None, typer.Option(help="Of a long table, the column of values.")]
 STOPPING = (
     "Stopping at the end of the epoch, with the best model so far; Ctrl-C again stops at once. The same command "
     "resumes from the last whole epoch."
@@ -42,6 +47,14 @@ def train(
     label: Annotated[str | None, typer.Option(help="The column of the label or target of a series.")] = None,
     values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
+    variable: Variable = None,
+    future: Annotated[
+        list[str] | None, typer.Option("--future", help="A column known ahead, given with the times to forecast.")
+    ] = None,
+    static: Annotated[
+        list[str] | None, typer.Option("--static", help="A column that is the same in all rows of a series.")
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="The column with the weight of each series.")] = None,
     missing: Annotated[
         list[float] | None,
         typer.Option(
@@ -73,7 +86,13 @@ def train(
     kinds[Task.regress] = Regressor
     given: dict[str, Any] = {"epochs": epochs, "hidden": hidden, "learning_rate": learning_rate, "seed": seed}
     given |= {"id": id, "time": time, "values": values, "missing": missing}
-    given |= {"model": model, "minutes": minutes, "ensemble": ensemble}
+    given |= {"model": model, "minutes": minutes, "ensemble": ensemble, "static": static, "weight": weight}
+    if task is Task.forecast:
+        given["future"] = future
+    elif future:
+        fail(f"--future is for --task forecast, not for {task.value}.")
+    if variable is not None:
+        given["values"] = None
     if task in (Task.classify, Task.regress):
         if label is None:
             fail(f"{task.value} needs a label: give its column with --label.")
@@ -86,6 +105,10 @@ def train(
     checked(lambda: check_target(out))
     _check_writable(place)
     frame = _read(data, id=id, label=label)
+    if variable is not None:
+        others = [name for name in (label, weight, *(static or ()), *(future or ())) if name is not None]
+        frame = _wide(frame, id, time, variable, values, others)
+        values = None
     for name in drop or ():
         if name not in frame.columns:
             fail(f"--drop {name}: there is no such column; there are {', '.join(frame.columns)}.")
@@ -121,6 +144,8 @@ def predict(
         list[str] | None, typer.Option("--at", help="A time to forecast, in the table's zone; may be repeated.")
     ] = None,
     at_file: Annotated[Path | None, typer.Option(help="A table of ids and times to forecast.")] = None,
+    variable: Variable = None,
+    value: Value = None,
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
     if out.suffix.lower() not in (".csv", ".parquet"):
@@ -128,6 +153,8 @@ def predict(
     estimator = _load(folder)
     id = estimator.columns_.id
     frame = _read(data, id=id)
+    if variable is not None:
+        frame = _wide_for(estimator, frame, variable, value)
     _check_writable(out)
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
@@ -146,13 +173,17 @@ def predict(
     typer.echo(f"{len(predicted):,} rows written to {out}")
 
 
-def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
+def evaluate(
+    folder: Folder, data: File, variable: Variable = None, value: Value = None, as_json: AsJson = False
+) -> None:
     """How good a model is on a table that it has not seen."""
     estimator = _load(folder)
     roles = estimator.columns_
     # Of classes named by text some may look like numbers, and be alone in this table.
     text = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
     frame = _read(data, id=roles.id, label=roles.label, text=text)
+    if variable is not None:
+        frame = _wide_for(estimator, frame, variable, value)
     metrics = checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()}))
@@ -243,6 +274,26 @@ def _read(path: Path, **given: Any) -> Any:
     from .read import read_table
 
     return checked(lambda: read_table(path, **given))
+
+
+def _wide(frame: Any, id: str, time: str, variable: str, value: list[str] | None, others: list[str]) -> Any:
+    """A table with a column for each variable, of one with a row for each value."""
+    from .read import pivoted
+
+    if value is None or len(value) != 1:
+        fail("--variable says that the table is long: name its column of values with --value, once.")
+    return checked(lambda: pivoted(frame, id, time, variable, value[0], others))
+
+
+def _wide_for(estimator: Any, frame: Any, variable: str, value: str | None) -> Any:
+    """A long table as a fitted model takes it; a variable that it has and the table lacks is blank."""
+    import polars as pl
+
+    roles = estimator.columns_
+    others = [name for name in (roles.label, *roles.static, *roles.future) if name in frame.columns]
+    wide = _wide(frame, roles.id, roles.time, variable, None if value is None else [value], others)
+    absent = [str(name) for name in roles.values if name not in wide.columns]
+    return wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
 
 
 def _load(folder: Path) -> Any:

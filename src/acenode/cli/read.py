@@ -72,6 +72,41 @@ def read_table(
     return cells.with_columns(*map(typed, cells))
 
 
+def pivoted(
+    frame: pl.DataFrame, id: str, time: str, variable: str, value: str, others: Collection[str] = ()
+) -> pl.DataFrame:
+    """A long table (a row for each value, with its id, time and variable) with a column for each variable.
+
+    `others` are columns that are the same in all rows of an id and time. The rows of an id keep their order in time.
+    """
+    for name in (id, time, variable, value, *others):
+        if name not in frame.columns:
+            raise ValueError(f"the table: there is no column {name!r}; there are {', '.join(frame.columns)}.")
+    if frame[variable].null_count():
+        row = int(frame[variable].is_null().arg_max() or 0) + 1
+        raise ValueError(f"the table: {variable!r} is blank in row {row}; give every row its variable.")
+    twice = frame.filter(frame.select(id, time, variable).is_duplicated())
+    if len(twice):
+        first = twice.row(0, named=True)
+        raise ValueError(
+            f"the table: {variable} {first[variable]!r} appears twice at {id} {first[id]!r}, {time} {first[time]!r}; "
+            "merge the rows or drop all but one."
+        )
+    taken = [name for name in frame[variable].cast(pl.String).unique() if name in (id, time, *others)]
+    if taken:
+        raise ValueError(f"the table: a variable is named {taken[0]!r} as a column is; rename one of them.")
+    index = [id, time, *others]
+    named = frame.with_columns(pl.col(variable).cast(pl.String))
+    differs = named.select(index).unique().select(id, time).is_duplicated()
+    if differs.any():
+        who = named.select(index).unique().filter(differs).row(0, named=True)
+        raise ValueError(
+            f"the table: {', '.join(others)} differ between the rows of {id} {who[id]!r}, {time} {who[time]!r}; give "
+            "all rows of a time the same."
+        )
+    return named.pivot(on=variable, index=index, values=value, maintain_order=True)
+
+
 def write_table(frame: Any, path: Path) -> None:
     """A frame to a CSV or Parquet file, which appears only when it is complete."""
     import narwhals as nw

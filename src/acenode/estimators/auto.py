@@ -30,6 +30,8 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "impute": ("mtan", "grafiti", "latent-ode", "gru-d", "ace-latent-ode"),
 }
 SELECTION = 0.6  # the part of the budget in which candidates are compared; the rest is for an ensemble of the best
+COMPILING = 0.7  # the part of the selection within which candidates are compiled
+_AGAIN = 0.3  # of the time to compile, for the same kind from another seed
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
 
@@ -172,48 +174,57 @@ class Search:
             self._say(trial)
 
     def _rung(self, live: list[Trial]) -> None:
-        """Train all of these for an even share of the time of the selection, half of what is left of it."""
-        last = len(live) <= 1
-        left = self.budget.left(SELECTION) * (1.0 if last else 0.6)
-        share = max(left, 0.0) * self.workers / len(live)
+        """Compile all of these, then train each for an even share of the selection's time, a part of what is left."""
+        self._each(live, lambda trial: self._prepare(trial, COMPILING * SELECTION))
+        ready = [trial for trial in live if trial.run is not None and not trial.note]
+        if not ready:
+            return
+        left = self.budget.left(SELECTION) * (1.0 if len(ready) == 1 else 0.6)
+        share = max(left, 0.0) * self.workers / len(ready)
+        self._each(ready, lambda trial: self._advance(trial, share, SELECTION))
+
+    def _each(self, trials: Sequence[Trial], call: Callable[[Trial], None]) -> None:
+        """Call for every trial, on as many cores as there are."""
+
+        def timed(trial: Trial) -> None:
+            begun = self.budget.spent
+            try:
+                call(trial)
+            except StopTraining:
+                self.stopped.set()
+            except Exception as error:  # a candidate that fails must not cost the others
+                trial.note = f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            finally:
+                trial.seconds += self.budget.spent - begun
+            if trial.epochs > 1 or trial.note:
+                self._say(trial)
+
         with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(lambda trial: self._advance(trial, share, SELECTION), live))
+            list(pool.map(timed, trials))
 
-    def _advance(self, trial: Trial, share: float, part: float, members: Sequence[Member] = ()) -> None:
-        """Train one for its share, at least one epoch; whatever goes wrong is its own fault."""
-        begun = self.budget.spent
-        try:
-            if trial.run is None:
-                if not self._has_time(part):
-                    trial.note = "not tried: the budget was spent on others; give more minutes"
-                    return
-                self._start(trial, members)
-            self._epochs(trial, begun + share, part)
-        except StopTraining:
-            self.stopped.set()
-        except Exception as error:  # a candidate that fails must not cost the others
-            trial.note = f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-        finally:
-            trial.seconds += self.budget.spent - begun
-        self._say(trial)
-
-    def _has_time(self, part: float) -> bool:
-        """Whether a candidate can be compiled before the time is over, as far as the others tell."""
+    def _prepare(self, trial: Trial, part: float, members: Sequence[Member] = ()) -> None:
+        """Compile, with one step, where there is time for that as far as the others tell."""
+        if trial.run is not None:
+            return
         known = [t.compiling for t in self.trials if t.compiling]
-        return not self.stopped.is_set() and self.budget.left(part) > 1.2 * max(known, default=_COMPILING)
-
-    def _start(self, trial: Trial, members: Sequence[Member]) -> None:
+        if self.stopped.is_set() or self.budget.left(part) < 1.2 * max(known, default=_COMPILING):
+            trial.note = "not tried: the budget was spent on others; give more minutes"
+            return
         work, begun = self.work, self.budget.spent
         data = training_data(work.data, trial.name)
         members = members or [Member(trial.seed, 0, work.learning_rate, work.penalty)]
         trial.run = Run(work.build(trial.name), work.task, data, work.split, work.recipe, members)
-        trial.run.epoch(1)  # compiles
+        record = trial.run.epoch(1)
         trial.compiling = self.budget.spent - begun
+        self._tell(trial.run, record)
 
-    def _epochs(self, trial: Trial, end: float, part: float) -> None:
+    def _advance(self, trial: Trial, share: float, part: float) -> None:
+        """Train one for its share of the time, in epochs of as many steps as fit into it."""
         run = trial.run
-        assert run is not None
-        pace = Pace(max(end - self.budget.spent, 0.0))
+        if run is None or trial.note:
+            return
+        end = self.budget.spent + share
+        pace = Pace(share)
         while not run.finished and not self.stopped.is_set():
             if pace.last and not pace.fits(min(end - self.budget.spent, self.budget.left(part))):
                 break
@@ -222,8 +233,11 @@ class Search:
                 break
             record = run.epoch(pace.steps)
             pace.after(self.budget.spent - begun, run.steps)
-            with self._lock:
-                self.progress.epoch(run.epochs - 1, record, run.samples)
+            self._tell(run, record)
+
+    def _tell(self, run: Run, record: dict[str, np.ndarray]) -> None:
+        with self._lock:
+            self.progress.epoch(run.epochs - 1, record, run.samples)
 
     def _more_seeds(self) -> list[Trial]:
         """The best kind again from other seeds, as many as there is time for."""
@@ -231,24 +245,24 @@ class Search:
         if not ranked or self.ensemble < 2 or self.stopped.is_set():
             return []
         best, work = ranked[0], self.work
-        left = self.budget.left() - (best.compiling if self.together else 0.3 * best.compiling)
         assert best.run is not None
         reached = (1 + int(np.max(best.run.result().best_epoch))) / max(best.epochs, 1)
-        need = max(0.7 * reached * (best.seconds - best.compiling), 1.0)
-        seeds = [work.seed + 1 + k for k in range(self.ensemble - 1)]
+        need = 0.7 * reached * (best.seconds - best.compiling) + _AGAIN * best.compiling
+        count = min(self.ensemble - 1, int(self.budget.left() * self.workers / max(need, 1.0)))
+        seeds = [work.seed + 1 + k for k in range(count)]
         members = [Member(seed, 0, work.learning_rate, work.penalty) for seed in seeds]
-        if self.together:
-            more = [Trial(best.name, seed=seeds[0])]
-            if left > need:
-                self._advance(more[0], left, 1.0, members)
-            return [t for t in more if t.run is not None]
-        count = min(len(members), int(left * self.workers / need))
-        if count < 1:
+        if not count:
             return []
-        more = [Trial(best.name, seed=seed) for seed in seeds[:count]]
-        share = left * self.workers / count
-        with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(lambda trial: self._advance(trial, share, 1.0), more))
+        groups = [members] if self.together else [[member] for member in members]
+        more = [Trial(best.name, seed=group[0].seed) for group in groups]
+        share = self.budget.left() * self.workers / len(groups)
+
+        def train(trial: Trial) -> None:
+            begun = self.budget.spent
+            self._prepare(trial, 1.0, groups[more.index(trial)])
+            self._advance(trial, share - (self.budget.spent - begun), 1.0)
+
+        self._each(more, train)
         return [t for t in more if t.run is not None and not t.note]
 
     def _put_together(self, more: list[Trial]) -> Chosen:

@@ -87,7 +87,7 @@ class Estimator(BaseEstimator):
     id: str
     time: str
     model: str | Entry | Sequence[str]
-    minutes: float | None
+    minutes: float | int | None
     ensemble: int | None
     seed: int
 
@@ -256,8 +256,9 @@ class Estimator(BaseEstimator):
         """The task, its data and their split, of scaled series."""
         raise NotImplementedError
 
-    def _build(self, key, kind: Entry) -> Headed:
-        """A model whose outputs are means and variances of the variables."""
+    def _build(self, key, kind: Entry | None = None) -> Headed:
+        """A model, the best one's kind by default, whose outputs are means and variances of the variables."""
+        kind = kind or self.entry_
         given = sizes(self.settings_, len(self.columns_.values))
         one, two = jax.random.split(key)
         head = None if kind.state is None else GaussianHead(kind.state(given), given.variables, key=two)

@@ -12,7 +12,7 @@ _FOR_THE_REST = 0.08  # of the budget, for what follows training
 class Budget:
     """So many seconds from now on. `clock` gives seconds; a test has one of its own."""
 
-    seconds: float
+    seconds: float | int
     clock: Callable[[], float] = time.monotonic
     begun: float = field(init=False)
 

@@ -47,7 +47,7 @@ class Classifier(ClassifierMixin, Estimator):
         weight: str | None = None,
         missing: Missing = None,
         model: str | Entry | Sequence[str] = AUTO,
-        minutes: float | None = None,
+        minutes: float | int | None = None,
         ensemble: int | None = None,
         hidden: int | None = None,
         epochs: int | None = None,
@@ -89,8 +89,10 @@ class Classifier(ClassifierMixin, Estimator):
         assert codes is not None
         return SeriesClassification(), LabelledSeries(series, codes), split
 
-    def _build(self, key, kind: Entry) -> Headed:
-        return with_label_head(kind, sizes(self.settings_, len(self.columns_.values)), len(self.classes_), key)
+    def _build(self, key, kind: Entry | None = None) -> Headed:
+        return with_label_head(
+            kind or self.entry_, sizes(self.settings_, len(self.columns_.values)), len(self.classes_), key
+        )
 
     def predict_proba(self, frame: Any) -> Any:
         """A frame of ids with the probability of each label."""

@@ -68,7 +68,7 @@ class Forecaster(Estimator):
         weight: str | None = None,
         missing: Missing = None,
         model: str | Entry | Sequence[str] = AUTO,
-        minutes: float | None = None,
+        minutes: float | int | None = None,
         ensemble: int | None = None,
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),

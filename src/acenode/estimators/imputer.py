@@ -43,7 +43,7 @@ class Imputer(TransformerMixin, Estimator):
         weight: str | None = None,
         missing: Missing = None,
         model: str | Entry | Sequence[str] = AUTO,
-        minutes: float | None = None,
+        minutes: float | int | None = None,
         ensemble: int | None = None,
         hide: float = 0.2,
         hidden: int | None = None,

@@ -45,7 +45,7 @@ class Regressor(RegressorMixin, Estimator):
         weight: str | None = None,
         missing: Missing = None,
         model: str | Entry | Sequence[str] = AUTO,
-        minutes: float | None = None,
+        minutes: float | int | None = None,
         ensemble: int | None = None,
         hidden: int | None = None,
         epochs: int | None = None,
@@ -96,8 +96,8 @@ class Regressor(RegressorMixin, Estimator):
         assert codes is not None
         return Regression(), SeriesTarget(series, codes), split
 
-    def _build(self, key, kind: Entry) -> Headed:
-        return with_label_head(kind, sizes(self.settings_, len(self.columns_.values)), 1, key)
+    def _build(self, key, kind: Entry | None = None) -> Headed:
+        return with_label_head(kind or self.entry_, sizes(self.settings_, len(self.columns_.values)), 1, key)
 
     def predict(self, frame: Any) -> Any:
         """A frame of ids with the expected target."""
