@@ -83,7 +83,8 @@ def test_a_forecast_from_file_to_file(place, data, model):
 
 def test_a_run_has_its_page(model):
     names = {path.name for path in (model / "report").iterdir()}
-    assert names == {"index.html", "series.svg", "error.svg", "learning.svg"}  # this model has no attention
+    pictures = {"series-typical", "series-hard", "series-longest", "error", "calibration", "residuals", "learning"}
+    assert names == {"index.html", *(f"{each}.svg" for each in pictures)}  # this model has no attention
     text = (model / "report" / "index.html").read_text()
     assert "Trained on 10 series of pulse, pressure; 2 more were set aside for validation" in text
 

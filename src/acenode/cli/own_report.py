@@ -20,14 +20,49 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
         import matplotlib  # noqa: F401
     except ImportError:
         return None
-    from ..report import page, plots
+    from ..report import page
 
-    summary, settings, names = estimator.summary_, estimator.settings_, estimator.columns_.values
+    summary, names = estimator.summary_, estimator.columns_.values
     what = "the training table"
-    whole = estimator._scaled(estimator._read(frame, what), what)
-    panel = whole[np.flatnonzero(np.isin(whole.ids, np.asarray(estimator.validation_ids_, object)))]
-    shown = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
+    labelled = estimator.columns_.label is not None
+    table = estimator._read(frame, what, labelled=labelled)
+    whole = estimator._scaled(table, what)
+    places = np.flatnonzero(np.isin(whole.ids, np.asarray(estimator.validation_ids_, object)))
+    panel = whole[places]
     scale, unit = _clock(estimator, float(np.asarray(panel.series.times).max()))
+    sections = [_run(estimator), *_candidates(estimator)]
+    longest = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
+    if labelled:
+        assert table.labels is not None
+        sections += _labels(estimator, panel, table.labels[places])
+    else:
+        sections += _values(estimator, panel, longest, scale, unit)
+    if estimator.entry_.attends is not None:
+        figure = _attention(estimator, panel, longest, scale)
+        who = f"{estimator.columns_.id} {panel.ids[longest]}"
+        words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
+        attention = page.picture("attention", figure, "attention over time")
+        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
+    sections += [*_importance(estimator, frame), *_learning(estimator)]
+    trained = summary.series - summary.validation_series
+    lead = (
+        f"Trained on {trained:,} series of {', '.join(map(str, names))}; {summary.validation_series:,} more were set "
+        "aside for validation, and only these are shown: the weights were not trained on them, but the best epoch was "
+        "chosen by them."
+    )
+    if summary.notes:  # such as that nothing beats the plain baselines: before all else
+        lead = f"{summary.notes[0][0].upper()}{summary.notes[0][1:]} {lead}"
+    title = f"{type(estimator).__name__}: {named_members(estimator.members_)}"
+    return page.write(out / "report", title, lead, sections)
+
+
+# --- sections -----------------------------------------------------------------------------------------------------
+
+
+def _run(estimator: Any) -> Any:
+    from ..report import page
+
+    summary = estimator.summary_
     rows = [
         ["series", f"{summary.series:,}, {summary.validation_series:,} of them for validation"],
         ["observed values", f"{summary.observations:,}"],
@@ -38,42 +73,116 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     ]
     if estimator.left_out_:
         rows.append(["constant columns, left out", ", ".join(map(str, estimator.left_out_))])
-    score = estimator.history_[f"validation_{summary.metric}"]
-    curves = plots.learning_curves([(settings.model, np.asarray(score))], summary.metric)
-    learning = page.picture("learning", curves, f"{summary.metric} on the validation series by epoch")
-    run = [f"{settings.model}: {estimator.entry_.description}."]
-    sections = [page.Section("The run", run, [page.Table(["", ""], rows)])]
-    who = f"{estimator.columns_.id} {panel.ids[shown]}"
-    if estimator.task in ("forecast", "impute"):
-        words = {
-            "forecast": f"{who}: observed up to the shaded part, forecast from there, with the 90 % band.",
-            "impute": f"{who}: what was observed, and what the model would fill in between, with the 90 % band.",
-        }
-        figure = _bands(estimator, panel, shown, scale)
-        said = [_time(words[estimator.task], unit)]
-        sections.append(page.Section("One series", said, [page.picture("series", figure, who)]))
+    words = [f"{estimator.settings_.model}: {estimator.entry_.description}."]
+    return page.Section("The run", words, [page.Table(["", ""], rows)])
+
+
+def _candidates(estimator: Any) -> list[Any]:
+    """The table of all candidates, where there are several."""
+    from ..report import page
+
+    names, rows = leaderboard_rows(estimator)
+    if len(rows) < 2:
+        return []
+    words = [
+        "All that were tried, on the validation series, the best first. The weight is the part that a model has in the "
+        "answers."
+    ]
+    return [page.Section("Candidates", words, [page.Table(names, rows, best=0)])]
+
+
+def _values(estimator: Any, panel: Any, longest: int, scale: float, unit: str) -> list[Any]:
+    """Of predicted values: three series, the error over time, the coverage of the bands, residuals."""
+    from ..report import fit_plots, page
+
+    some = panel[: min(_SERIES, len(panel))]
+    query, mean, sd = _predictions(estimator, some)
+    scored = np.asarray(query.scored)
+    error = np.asarray(query.values) - mean
+    by_series = np.where(scored, np.square(error), 0).sum((1, 2)) / np.maximum(scored.sum((1, 2)), 1)
+    known = np.flatnonzero(scored.any(axis=(1, 2)))
+    ranked = known[np.argsort(by_series[known], kind="stable")]
+    chosen = {"longest": longest}
+    if len(ranked):
+        chosen = {"typical": int(ranked[len(ranked) // 2]), "hard": int(ranked[-1]), **chosen}
+    words = {
+        "forecast": "Observed up to the shaded part, forecast from there, with the 90 % band.",
+        "impute": "What was observed, and what the model would fill in between, with the 90 % band.",
+    }[estimator.task]
+    said = {"typical": "of median error", "hard": "of the largest error", "longest": "with the most values"}
+    pictures, names = [], []
+    for kind, k in chosen.items():
+        who = f"{estimator.columns_.id} {panel.ids[k]}"
+        names.append(f"{who} is the one {said[kind]}")
+        figure = _bands(estimator, panel, k, scale)
+        pictures.append(page.picture(f"series-{kind}", figure, f"{who}, {said[kind]}", f"{who}, {said[kind]}"))
+    sections = [page.Section("Three series", [_time(f"{words} {'; '.join(names)}.", unit)], pictures)]
     if estimator.task == "forecast":
-        some = panel[: min(_SERIES, len(panel))]
-        figure = _error(estimator, some, scale)
         words = (
             f"Squared error of the forecasts of the last part of {len(some):,} series, in scaled units (1 is the "
             "variance)."
         )
-        error = page.picture("error", figure, "squared error over time")
-        sections.append(page.Section("Error over time", [_time(words, unit)], [error]))
-    if estimator.entry_.attends is not None:
-        figure = _attention(estimator, panel, shown, scale)
-        words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
-        attention = page.picture("attention", figure, "attention over time")
-        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
-    sections.append(page.Section("Learning", ["The validation score over the epochs."], [learning]))
-    trained = summary.series - summary.validation_series
-    lead = (
-        f"Trained on {trained:,} series of {', '.join(map(str, names))}; {summary.validation_series:,} more were set "
-        "aside for validation, and only these are shown: the weights were not trained on them, but the best epoch was "
-        "chosen by them."
-    )
-    return page.write(out / "report", f"{type(estimator).__name__}: {settings.model}", lead, sections)
+        drawn = page.picture("error", _error(estimator, some, scale), "squared error over time")
+        sections.append(page.Section("Error over time", [_time(words, unit)], [drawn]))
+    if scored.any():
+        standardised = (error / sd)[scored]
+        inside = float((np.abs(standardised) <= 1.6448536).mean())
+        words = f"Of {scored.sum():,} values {inside:.1%} lie inside the band of 90 %, which was corrected on them."
+        drawn = page.picture("calibration", fit_plots.calibration(standardised), "coverage of the bands")
+        sections.append(page.Section("Calibration", [words], [drawn]))
+        figure = fit_plots.residuals(mean[scored], error[scored], standardised)
+        drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
+        sections.append(page.Section("Residuals", ["Observed minus predicted, in scaled units."], [drawn]))
+    return sections
+
+
+def _predictions(estimator: Any, panel: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A query of the series as in validation; mean and standard deviation of its answers."""
+    from ..estimators.inputs import only_targets
+    from ..series import Panel, hold_out
+
+    if estimator.task == "forecast":
+        query = estimator._last_part(panel.series)
+    else:
+        query = only_targets(hold_out(panel.series, estimator.hide, estimator.seed), estimator.columns_.targets)
+    context = Panel(query.context, panel.ids, panel.variables)
+    mean, log_variance = estimator._gaussians(context, np.asarray(query.times))
+    return query, mean, np.exp(0.5 * log_variance)
+
+
+def _labels(estimator: Any, panel: Any, labels: np.ndarray) -> list[Any]:
+    """Of labels the reliability of their probabilities, of targets the residuals."""
+    from ..report import fit_plots, page
+
+    if estimator.task == "regress":
+        centre, spread = estimator.target_
+        predicted = estimator.members_.targets(panel)
+        error = (np.asarray(labels, float) - centre) / spread - predicted
+        figure = fit_plots.residuals(predicted, error, error / max(float(error.std()), 1e-12))
+        drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
+        return [page.Section("Residuals", ["Target minus predicted, in standard deviations."], [drawn])]
+    truth = np.asarray([estimator.classes_.index(label) for label in labels.tolist()])
+    figure = fit_plots.reliability(estimator.members_.probabilities(panel), truth, list(map(str, estimator.classes_)))
+    drawn = page.picture("calibration", figure, "predicted probability and frequency")
+    return [page.Section("Calibration", ["How frequent a label is where it is given so much probability."], [drawn])]
+
+
+def _importance(estimator: Any, frame: Any) -> list[Any]:
+    """How much each variable matters, where the estimator can say so."""
+    return []
+
+
+def _learning(estimator: Any) -> list[Any]:
+    """The validation score over the epochs, of a model that was trained."""
+    from ..report import page, plots
+
+    metric = estimator.summary_.metric
+    score = estimator.history_.get(f"validation_{metric}")
+    if score is None:
+        return []
+    curves = plots.learning_curves([(estimator.settings_.model, np.asarray(score))], metric)
+    drawn = page.picture("learning", curves, f"{metric} on the validation series by epoch")
+    return [page.Section("Learning", ["The validation score over the epochs."], [drawn])]
 
 
 def named_members(members: Any) -> str:
