@@ -12,7 +12,11 @@ from acenode.cli.own_report import write_report
 from acenode.report import plots
 
 THREE = {"series-typical", "series-hard", "series-longest", "calibration", "residuals"}
-PICTURES = {"forecaster": THREE | {"error", "attention"}, "imputer": THREE | {"attention"}, "classifier": {"calibration"}}
+PICTURES = {
+    "forecaster": THREE | {"error", "attention"},
+    "imputer": THREE | {"attention"},
+    "classifier": {"calibration"},
+}
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_steps_grow_with_the_queries_and_only_then():
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
     few, many = np.zeros((5, 3)), np.full((5, 300), 40.0)
     assert with_enough_steps(made, panel, few) is made
-    assert with_enough_steps(made, panel, many).model.ode.solver.max_steps == 1024
+    assert with_enough_steps(made, panel, many).model.ode.solver.max_steps == 512
     latent, _ = unfitted(Forecaster, "latent-ode")
     made = eqx.filter_eval_shape(latent._build, jax.random.key(0))
     far = with_enough_steps(made, panel, np.full((5, 1), 3 * latent.settings_.span))

@@ -44,7 +44,10 @@ def train(
     time: Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     task: Annotated[Task, typer.Option(help="What to learn.")] = Task.forecast,
-    label: Annotated[str | None, typer.Option(help="The column of the label or target of a series.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", help="The column of the label or target of a series; classify takes several."),
+    ] = None,
     values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
     variable: Variable = None,
@@ -94,25 +97,27 @@ def train(
     if variable is not None:
         given["values"] = None
     if task in (Task.classify, Task.regress):
-        if label is None:
+        if not label:
             fail(f"{task.value} needs a label: give its column with --label.")
-        given["label"] = label
-    elif label is not None:
+        if task is Task.regress and len(label) > 1:
+            fail("--label: regress takes one target; train a model for each.")
+        given["label"] = label[0] if len(label) == 1 else label
+    elif label:
         fail(f"--label is for --task classify or regress, not for {task.value}.")
     estimator = kinds[task](**given)
     place = out.resolve()
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
     checked(lambda: check_target(out))
     _check_writable(place)
-    frame = _read(data, id=id, label=label)
+    frame = _read(data, id=id, labels=label or ())
     if variable is not None:
-        others = [name for name in (label, weight, *(static or ()), *(future or ())) if name is not None]
+        others = [name for name in (*(label or ()), weight, *(static or ()), *(future or ())) if name is not None]
         frame = _wide(frame, id, time, variable, values, others)
         values = None
     for name in drop or ():
         if name not in frame.columns:
             fail(f"--drop {name}: there is no such column; there are {', '.join(frame.columns)}.")
-        if name in (id, time, label, *(values or ())):
+        if name in (id, time, *(label or ()), *(values or ())):
             fail(f"--drop {name}: another option names the column too.")
     frame = frame.drop(set(drop or ()))
     finished = _fit(estimator, frame, checkpoint, quiet=as_json)
@@ -180,8 +185,9 @@ def evaluate(
     estimator = _load(folder)
     roles = estimator.columns_
     # Of classes named by text some may look like numbers, and be alone in this table.
-    text = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
-    frame = _read(data, id=roles.id, label=roles.label, text=text)
+    classes = [each if isinstance(each, tuple) else (each,) for each in getattr(estimator, "classes_", ())]
+    text = {name for k, name in enumerate(roles.labels) if any(isinstance(each[k], str) for each in classes)}
+    frame = _read(data, id=roles.id, labels=roles.labels, text=text)
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     metrics = checked(lambda: estimator.evaluate(frame))
@@ -290,7 +296,7 @@ def _wide_for(estimator: Any, frame: Any, variable: str, value: str | None) -> A
     import polars as pl
 
     roles = estimator.columns_
-    others = [name for name in (roles.label, *roles.static, *roles.future) if name in frame.columns]
+    others = [name for name in (*roles.labels, *roles.static, *roles.future) if name in frame.columns]
     wide = _wide(frame, roles.id, roles.time, variable, None if value is None else [value], others)
     absent = [str(name) for name in roles.values if name not in wide.columns]
     return wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)

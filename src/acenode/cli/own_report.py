@@ -162,7 +162,8 @@ def _labels(estimator: Any, panel: Any, labels: np.ndarray) -> list[Any]:
         drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
         return [page.Section("Residuals", ["Target minus predicted, in standard deviations."], [drawn])]
     truth = np.asarray([estimator.classes_.index(label) for label in labels.tolist()])
-    figure = fit_plots.reliability(estimator.members_.probabilities(panel), truth, list(map(str, estimator.classes_)))
+    named = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in estimator.classes_]
+    figure = fit_plots.reliability(estimator.members_.probabilities(panel), truth, named)
     drawn = page.picture("calibration", figure, "predicted probability and frequency")
     return [page.Section("Calibration", ["How frequent a label is where it is given so much probability."], [drawn])]
 

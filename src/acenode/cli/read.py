@@ -24,7 +24,7 @@ class UnreadableFile(ValueError):
 def read_table(
     path: Path,
     id: str | None = None,
-    label: str | None = None,
+    labels: Collection[str] = (),
     text: Collection[str | None] = (),
     like: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
@@ -40,7 +40,7 @@ def read_table(
 
     - `path`: the file.
     - `id`: the column of a CSV that names the series: whole numbers or text, as 3.1 and 3.10 are not the same.
-    - `label`: the column of labels.
+    - `labels`: the columns of labels.
     - `text`: columns that are text, whatever they hold.
     - `like`: a table read before; what is text there is text here, so that ids can be compared.
     """
@@ -65,7 +65,7 @@ def read_table(
             return column
         if column.name == id and not numbered:  # else 1.0 may be 1, as pandas writes it beside blanks
             return _as_numbers(column, (pl.Int64,))
-        pointed = column.str.replace(_COMMA, "$1.$2") if separator != "," and column.name != label else column
+        pointed = column.str.replace(_COMMA, "$1.$2") if separator != "," and column.name not in labels else column
         made = _as_numbers(pointed, _NUMBERS)
         return column if made.dtype == pl.String else made
 

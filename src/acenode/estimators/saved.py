@@ -190,7 +190,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
         estimator.validation_ids_ = head["validation_ids"]
         estimator.clock_ = Clock(**head["clock"])
         if head["classes"] is not None:
-            estimator.classes_ = head["classes"]
+            estimator.classes_ = [tuple(c) if isinstance(c, list) else c for c in head["classes"]]
         if head["target"] is not None:
             estimator.target_ = tuple(head["target"])
         estimator.history_ = {name: np.asarray(v) for name, v in head["history"].items()}

@@ -67,6 +67,7 @@ def read_training(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...]]:
 def read_rough(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...], Categories, np.ndarray | None]:
     """The training table, the columns left out of it, the words of its categories, and the weights of its series."""
     id, time, label = estimator.id, estimator.time, getattr(estimator, "label", None)
+    label = label if label is None or isinstance(label, str) else tuple(label)
     future, static = (_named(getattr(estimator, each, None)) for each in ("future", "static"))
     weight = getattr(estimator, "weight", None)
     roles = [*future, *static]
@@ -74,7 +75,8 @@ def read_rough(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...], Cate
         raise ValueError(f"{WHAT}: {inside[0]!r} is named among the values and as future or static; name it once.")
     values = None if estimator.values is None else [*_named(estimator.values), *roles]
     if weight is not None and values is None:
-        values = [c for c in frame_of(frame, WHAT).columns if c not in (id, time, label, weight)]
+        labels = Columns(id, time, (), label).labels
+        values = [c for c in frame_of(frame, WHAT).columns if c not in (id, time, weight, *labels)]
     chosen = value_columns(frame, id, time, label, values, what=WHAT)
     absent = [name for name in roles if name not in chosen]
     if absent:
