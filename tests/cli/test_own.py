@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
+from acenode.estimators import auto
 from acenode.estimators.named import train_named
 from acenode.train import CheckpointMismatch
 
@@ -147,6 +148,71 @@ print(*np.asarray(mean)[0, 0])
     done = subprocess.run([sys.executable, "-c", "import jax.export\n" + script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [float(x) for x in done.stdout.split()] == pytest.approx(expected, rel=1e-4)
+
+
+# --- the choice among candidates, long tables -------------------------------------------------------------------
+
+
+def test_where_only_baselines_are_left_that_is_said_first(place, data, monkeypatch):
+    monkeypatch.setitem(auto.CANDIDATES, "forecast", ())
+    out = place / "chosen"
+    given = ("--value", "pulse", "--value", "pressure", "--report", "--minutes", 1)
+    result = train(data, out, *given)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("note: no model beats the plain baselines on validation")
+    table = result.stdout[result.stdout.index("candidates") :]
+    assert all(name in table for name in ("last-value", "mean", "linear"))
+    head = json.loads((out / "model.json").read_text())
+    assert head["leaderboard"][0]["model"] == head["settings"]["model"]
+    page = (out / "report" / "index.html").read_text()
+    assert "No model beats the plain baselines" in page and "Candidates" in page
+    shown = json.loads(train(data, out, *given, "--json").stdout)
+    assert len(shown["leaderboard"]) == 3
+    assert run("predict", out, data, "--at", 9, "--out", place / "plain.csv").exit_code == 0
+
+
+def test_a_long_table_is_as_good_as_a_wide_one(tmp_path, data):
+    names = COLUMNS[2:4]
+    long = [
+        [*row[:2], name, value] for row in rows() for name, value in zip(names, row[2:4], strict=True) if value != ""
+    ]
+    path = write(tmp_path / "long.csv", long, ("patient", "hour", "kind", "number"))
+    options = ("--variable", "kind", "--value", "number")
+    done = train(path, tmp_path / "m", *options, "--model", "linear")
+    assert done.exit_code == 0, done.output
+    wide = train(data, tmp_path / "w", "--model", "linear", "--drop", "died")
+    assert wide.exit_code == 0, wide.output
+    for model, given, more in (("m", path, options), ("w", data, ())):
+        answer = run("predict", tmp_path / model, given, "--at", 9, "--out", tmp_path / f"{model}.csv", *more)
+        assert answer.exit_code == 0, answer.output
+    assert (tmp_path / "m.csv").read_text() == (tmp_path / "w.csv").read_text()
+    scores = [run("evaluate", tmp_path / m, g, *o).stdout for m, g, o in (("m", path, options), ("w", data, ()))]
+    assert scores[0] == scores[1]
+    nothing = train(path, tmp_path / "n", "--variable", "kind")
+    assert nothing.exit_code == 1 and "name its column of values with --value" in nothing.stderr
+    twice = write(tmp_path / "twice.csv", [*long, long[0]], ("patient", "hour", "kind", "number"))
+    refused = train(twice, tmp_path / "n", *options)
+    assert refused.exit_code == 1 and "appears twice at patient 'p0'" in refused.stderr
+
+
+def test_roles_of_columns_by_options(tmp_path, data):
+    table = [[*row, k // 8 % 3, "warm" if k // 8 % 2 else "cold"] for k, row in enumerate(rows())]
+    path = write(tmp_path / "roles.csv", table, (*COLUMNS, "age", "ward"))
+    options = ("--static", "age", "--static", "ward", "--future", "hours", "--model", "linear")
+    absent = train(path, tmp_path / "m", *options, "--drop", "died")
+    assert absent.exit_code == 1 and "no column 'hours'" in absent.stderr
+    labels = ("--task", "classify", "--label", "died", "--label", "ward", "--model", "statistics", "--static", "age")
+    both = train(path, tmp_path / "both", *labels)
+    assert both.exit_code == 0, both.output
+    assert run("predict", tmp_path / "both", path, "--out", tmp_path / "p.csv").exit_code == 0
+    with (tmp_path / "p.csv").open() as file:
+        answer = next(csv.DictReader(file))
+    assert set(answer) == {"patient", "p_died_0", "p_died_1", "p_ward_cold", "p_ward_warm"}
+    assert float(answer["p_ward_cold"]) + float(answer["p_ward_warm"]) == pytest.approx(1)
+    metrics = json.loads(run("evaluate", tmp_path / "both", path, "--json").stdout)
+    assert {"accuracy_died", "accuracy_ward"} <= set(metrics)
+    late = train(path, tmp_path / "n", "--task", "impute", "--future", "age")
+    assert late.exit_code == 1 and "--future is for --task forecast" in late.stderr
 
 
 # --- bad input ------------------------------------------------------------------------------------------------

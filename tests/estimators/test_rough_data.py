@@ -154,9 +154,9 @@ def test_a_forecast_with_all_of_it(tmp_path):
     frame = rough()
     given = {"future": ["plan"], "static": ["size"], "weight": "counts", "model": "gru-d", "epochs": 2, "hidden": 4}
     fitted = Forecaster(**GIVEN, **given).fit(frame)
-    refused(lambda: fitted.predict(frame, at=[30.0]), "known ahead (plan)", "give a frame")
+    refused(lambda: fitted.predict(frame, at=[25.0]), "known ahead (plan)", "give a frame")
     ids = frame["machine"].unique()
-    at = pd.DataFrame({"machine": ids, "hour": 30.0, "plan": np.sin(30.0)})
+    at = pd.DataFrame({"machine": ids, "hour": 25.0, "plan": np.sin(25.0)})
     answer = fitted.predict(frame, at=at)
     assert set(answer["variable"]) == {"heat", "flow", "colour=blue", "colour=green", "colour=red"}
     fitted.save(tmp_path / "model")

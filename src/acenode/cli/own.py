@@ -69,7 +69,7 @@ def train(
         str, typer.Option(help="auto compares several and keeps the best; or a name from `acenode models`.")
     ] = "auto",
     minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="The budget of training: 5 for auto, none for a named model.")
+        float | None, typer.Option(min=0.0, help="The budget of training, 5 by default; what is best by then is kept.")
     ] = None,
     ensemble: Annotated[
         int | None, typer.Option(min=1, help="Models that answer together: up to 5 with auto, else 1.")

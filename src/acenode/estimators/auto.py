@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..datasets.split import Split
@@ -58,8 +59,8 @@ class Work:
 
     def metrics(self, outputs: Any) -> dict[str, float]:
         """On the validation series."""
-        rows = self.rows(self.validation)
-        found = self.task.metrics(outputs, rows, np.ones(len(self.validation), np.float32))  # pyright: ignore[reportArgumentType]
+        given = jax.tree.map(jnp.asarray, outputs)
+        found = self.task.metrics(given, self.rows(self.validation), jnp.ones(len(self.validation)))
         return {name: float(value) for name, value in found.items()}
 
     @property
@@ -80,6 +81,7 @@ class Trial:
     metrics: dict[str, float] = field(default_factory=dict)
     run: Run | None = None
     seed: int = 0
+    steps: int = 2  # of its next epoch
     compiling: float = 0.0
     seconds: float = 0.0
     note: str = ""
@@ -224,7 +226,7 @@ class Search:
         if run is None or trial.note:
             return
         end = self.budget.spent + share
-        pace = Pace(share)
+        pace = Pace(share, trial.steps)
         while not run.finished and not self.stopped.is_set():
             if pace.last and not pace.fits(min(end - self.budget.spent, self.budget.left(part))):
                 break
@@ -233,6 +235,7 @@ class Search:
                 break
             record = run.epoch(pace.steps)
             pace.after(self.budget.spent - begun, run.steps)
+            trial.steps = pace.steps
             self._tell(run, record)
 
     def _tell(self, run: Run, record: dict[str, np.ndarray]) -> None:
@@ -254,7 +257,7 @@ class Search:
         if not count:
             return []
         groups = [members] if self.together else [[member] for member in members]
-        more = [Trial(best.name, seed=group[0].seed) for group in groups]
+        more = [Trial(best.name, seed=group[0].seed, steps=best.steps) for group in groups]
         share = self.budget.left() * self.workers / len(groups)
 
         def train(trial: Trial) -> None:

@@ -182,8 +182,7 @@ class Estimator(BaseEstimator):
             done = Search(work, budget, shown, names, self.ensemble or ENSEMBLE).choose()
         else:
             shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
-            limit = budget if self.minutes is not None else None
-            done = train_named(work, name_of(self.model), self.ensemble or 1, limit, checkpoint, shown)
+            done = train_named(work, name_of(self.model), self.ensemble or 1, budget, checkpoint, shown)
         self._keep(done, work, series, budget.spent)
 
     def _keep(self, done: Chosen, work: Work, series: Series, seconds: float) -> None:

@@ -33,9 +33,9 @@ class Budget:
 class Pace:
     """How many steps an epoch may have, so that it ends within a share: doubled while epochs are short."""
 
-    def __init__(self, share: float, epochs: int = 8):
+    def __init__(self, share: float, steps: int = 1, epochs: int = 8):
         self.target = share / epochs
-        self.steps = 1
+        self.steps = steps
         self.last = 0.0
 
     def after(self, seconds: float, whole: int) -> None:

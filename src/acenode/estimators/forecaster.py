@@ -48,7 +48,7 @@ class Forecaster(Estimator):
     - `model`: `auto` trains several models and keeps the best on validation (`leaderboard_`), plain baselines among
       them; a list of names compares these; a name from `acenode models` trains that one; an `Entry` of
       `acenode.estimators.registry` is your own;
-    - `minutes`: the budget of training, 5 by default for a comparison; one named model has none unless you give it;
+    - `minutes`: the budget of training, 5 by default: what is best by then is kept;
     - `ensemble`: how many models answer together: by default up to 5 after a comparison, 1 with a named model;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;

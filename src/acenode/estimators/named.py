@@ -17,7 +17,7 @@ _EPOCHS = 10  # that a budget should hold
 
 
 def train_named(
-    work: Work, name: str, size: int, budget: Budget | None, checkpoint: str | Path | None, progress: Progress
+    work: Work, name: str, size: int, budget: Budget, checkpoint: str | Path | None, progress: Progress
 ) -> Chosen:
     """Train `size` members of this model from different seeds, as one program."""
     if name in SOLVED:
@@ -48,18 +48,17 @@ def train_named(
     return Chosen(chosen, [trial.row(list(metrics))], done, first, metrics, together, done.notes)
 
 
-def _epochs(run: Run, budget: Budget | None, progress: Progress) -> None:
-    """To the last epoch, or as many as fit into the budget; long ones are then cut short."""
-    steps, last = min(_FIRST, run.steps), 0.0
-    while not run.finished:
-        if budget is not None and run.epochs > 1 and 1.1 * last > budget.left():
-            return
+def _epochs(run: Run, budget: Budget, progress: Progress) -> None:
+    """To the last epoch, or as many as fit into the budget; where few would, they are cut short."""
+    limit, last, compiled = run.steps, 0.0, False
+    while not run.finished and 1.1 * last <= budget.left():
+        steps = min(_FIRST, limit) if run.epochs < 2 else limit
         begun = run.seconds
-        record = run.epoch(steps if run.epochs < 2 or budget is not None else None)
+        record = run.epoch(steps)
         last = run.seconds - begun
-        if budget is not None and run.epochs == 2:
-            per_step = last / steps
-            steps = int(np.clip(budget.left() / _EPOCHS / per_step, 1, run.steps))
+        if compiled:  # the first one here was
+            limit = int(np.clip(budget.left() / _EPOCHS / (last / steps), 1, run.steps))
+        compiled = True
         progress.epoch(run.epochs - 1, record, run.samples)
 
 

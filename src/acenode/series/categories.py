@@ -26,7 +26,7 @@ def find_categories(frame: Any, names: tuple[Any, ...], what: str) -> Categories
         given = table.get_column(name)
         if given.dtype not in (nw.String, nw.Categorical, nw.Enum, nw.Object):
             continue
-        words = [word for word in given.cast(nw.String).unique().to_list() if word is not None and word.strip()]
+        words = [word for word in given.cast(nw.String).unique().to_list() if isinstance(word, str) and word.strip()]
         plain = given.dtype != nw.Object or all(isinstance(item, str) for item in given.drop_nulls().to_list())
         if not words or not plain or any(map(reads_as_number, words)):
             continue
@@ -52,7 +52,7 @@ def encode(frame: Any, categories: Mapping[Any, tuple[str, ...]]) -> tuple[Any, 
     present = [name for name in categories if name in table.columns]
     for name in present:
         items = table.get_column(name).cast(nw.String).to_list()
-        items = [item if item is not None and item.strip() else None for item in items]
+        items = [item if isinstance(item, str) and item.strip() else None for item in items]
         unknown = [item for item in items if item is not None and item not in categories[name]]
         if unknown:
             strange[name] = unknown[0]
