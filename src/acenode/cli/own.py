@@ -347,7 +347,7 @@ def _show_summary(estimator: Any, out: Path, as_json: bool) -> None:
     for note in summary["notes"]:
         typer.echo(f"note: {note}")
     if len(estimator.leaderboard_) > 1:
-        Console().print(_leaderboard(estimator))
+        Console(width=max(Console().width, 132)).print(_leaderboard(estimator))  # a terminal scrolls
     grid = Table(title=f"{type(estimator).__name__} with {named_members(estimator.members_)}", show_header=False)
     for name, value in summary.items():
         if name != "notes":
