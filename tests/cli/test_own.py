@@ -529,3 +529,51 @@ def test_a_second_ctrl_c_ends_at_once_and_loses_no_epoch(interrupted, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == -signal.SIGINT
     assert (tmp_path / ".model-training.safetensors").exists()
+
+
+# A search whose first candidate is compiled when a file is there, or after a minute.
+SLOW_SEARCH = """
+import os, signal, sys, time
+from pathlib import Path
+from acenode.cli.main import app
+from acenode.estimators import auto, base
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+auto.CANDIDATES["forecast"] = ("gru-d",)
+
+class Slow(base.Search):
+    def _tell(self, run, record):
+        if run.epochs == 1:
+            os.write(1, b"begun\\n")
+            began = time.monotonic()
+            while not Path(sys.argv[1]).exists() and time.monotonic() < began + 60:
+                time.sleep(0.01)
+        super()._tell(run, record)
+
+base.Search = Slow
+app(sys.argv[2:])
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_search_with_the_best_so_far(tmp_path, data):
+    end = tmp_path / "end"
+    command = ["train", data, "--id", "patient", "--time", "hour", "--out", tmp_path / "model", *QUICK, "--minutes", 60]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW_SEARCH, end, *map(str, command)], text=True, env=environment, **pipes
+    ) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            while not (line := process.stderr.readline()).startswith("Stopping at the end of the epoch"):
+                assert line  # else it ended without an answer
+            end.touch()
+            shown, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert "stopped before the budget was spent; the best so far is kept." in errors and "gru-d" in shown
+    head = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert "gru-d" in [row["model"] for row in head["leaderboard"]]
