@@ -32,7 +32,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
 }
 SELECTION = 0.6  # the part of the budget in which candidates are compared; the rest is for an ensemble of the best
 COMPILING = 0.7  # the part of the selection within which candidates are compiled
-_AGAIN = 0.3  # of the time to compile, for the same kind from another seed
+_AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
 
@@ -165,15 +165,14 @@ class Search:
     def _solve(self) -> None:
         work = self.work
         plain = PLAIN[work.kind]
-        for name in (*plain, *MORE.get(work.kind, ())):
-            trial = Trial(name, name in plain)
-            begun = self.budget.spent
-            built = work.build(name)(jax.random.key(work.seed))
-            trial.solved = SOLVED[name].solve(built, work.data, work.train, work.validation)
+        self.trials += [Trial(name, name in plain) for name in (*plain, *MORE.get(work.kind, ()))]
+
+        def solve(trial: Trial) -> None:
+            built = work.build(trial.name)(jax.random.key(work.seed))
+            trial.solved = SOLVED[trial.name].solve(built, work.data, work.train, work.validation)
             trial.metrics = work.metrics(outputs_of(trial.solved, work.rows(work.validation)))
-            trial.seconds = self.budget.spent - begun
-            self.trials.append(trial)
-            self._say(trial)
+
+        self._each(self.trials, solve)
 
     def _rung(self, live: list[Trial]) -> None:
         """Compile all of these, then train each for an even share of the selection's time, a part of what is left."""
@@ -198,7 +197,7 @@ class Search:
                 trial.note = f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             finally:
                 trial.seconds += self.budget.spent - begun
-            if trial.epochs > 1 or trial.note:
+            if trial.epochs != 1 or trial.note:  # one epoch of one step says nothing yet
                 self._say(trial)
 
         with ThreadPoolExecutor(self.workers) as pool:
@@ -209,7 +208,9 @@ class Search:
         if trial.run is not None:
             return
         known = [t.compiling for t in self.trials if t.compiling]
-        if self.stopped.is_set() or self.budget.left(part) < 1.2 * max(known, default=_COMPILING):
+        again = [t.compiling for t in self.trials if t.compiling and t.name == trial.name]
+        expected = _AGAIN * again[0] if again else 1.2 * max(known, default=_COMPILING)
+        if self.stopped.is_set() or self.budget.left(part) < expected:
             trial.note = "not tried: the budget was spent on others; give more minutes"
             return
         work, begun = self.work, self.budget.spent
@@ -273,8 +274,7 @@ class Search:
         work = self.work
         ranked = self._ranked(self.trials)
         pool: list[tuple[Trial, Headed]] = []
-        kinds = [t for t in ranked if t.run is not None][:_FINALISTS]
-        for trial in [*kinds, *more, *(t for t in ranked if t.solved is not None)]:
+        for trial in [*self._finalists(ranked), *more, *(t for t in ranked if t.solved is not None)]:
             pool += [(trial, model) for model in trial.models()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a model without a prediction is not chosen
@@ -294,6 +294,16 @@ class Search:
         member = 0 if first.run is None else best_member(first.run) or 0
         table, notes = self._leaderboard(members, metrics), self._notes(members)
         return Chosen(members, table, fit, member, metrics, together, notes)
+
+    def _finalists(self, ranked: list[Trial]) -> list[Trial]:
+        """The best kinds, as many as there is time for: each has a program for predictions to compile."""
+        kept: list[Trial] = []
+        left = self.budget.seconds - self.budget.spent
+        for trial in [t for t in ranked if t.run is not None][:_FINALISTS]:
+            left -= _AGAIN * trial.compiling
+            if not kept or left > 0:
+                kept.append(trial)
+        return kept
 
     def _greedy(self, outputs: list[Any]) -> list[int]:
         """Places of the models, with repetition, whose even mixture scores best; at most `ensemble` of them."""
