@@ -247,10 +247,10 @@ class Program:
     ) -> tuple[State, dict[str, np.ndarray]]:
         """The state after one more epoch, and its record: an array over the members for each quantity.
 
-        `steps` ends it after so many mini-batches; their number is no part of the compiled program.
+        `steps` ends it after so many mini-batches; their number is then no part of the compiled program.
         """
         number = jnp.asarray(epoch)
-        limit = jnp.asarray(self.steps if steps is None else min(steps, self.steps))
+        limit = None if steps is None else jnp.asarray(min(steps, self.steps))
         taken = (self.batch, self.steps)
         trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number, limit)
         evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
@@ -333,7 +333,10 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
             averaged = _averaged(recipe, averaged, arrays, iteration)
             return arrays, optimisers, iteration + 1, tally, averaged
 
-        return lax.fori_loop(0, jnp.minimum(limit, own_steps), body, carry)
+        if limit is not None:
+            return lax.fori_loop(0, jnp.minimum(limit, own_steps), body, carry)
+        # An accelerator is quicker where it knows how often a loop turns.
+        return lax.fori_loop(0, steps, lambda k, old: choose(k < own_steps, body(k, old), old), carry)
 
     carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
     if not second:
