@@ -100,12 +100,12 @@ def main() -> None:
     parser.add_argument("--models", type=int, nargs="+", default=[], help="sizes of ensembles (default: none)")
     parser.add_argument("--no-baseline", action="store_true", help="leave PyTorch out")
     given = parser.parse_args()
-    if given.no_rival and not given.models:
+    if given.no_baseline and not given.models:
         parser.error("--no-baseline without --models leaves nothing to measure.")
     span, rows = (20.0, 30) if given.quick else (200.0, 300)
     rounds = 2 if given.quick else 3
     query = generated(given.batch, rows, span)
-    measured = {} if given.no_rival else beside_torch(query, span, rounds)
+    measured = {} if given.no_baseline else beside_torch(query, span, rounds)
     if given.models:
         measured |= at_once(query, span, given.models, rounds)
     path = save(given.out, "climate", given.quick, batch=given.batch, rows=rows, span=span, step=STEP, **measured)

@@ -25,7 +25,7 @@ class Timing:
 def interleaved(things: Mapping[str, Callable[[], object]], rounds: int, seconds: float = 0.2) -> dict[str, Timing]:
     """Time all `things` in turns, `rounds` times over.
 
-    Whatever else the machine does then hits all of them alike. A call must return only when its work is done. In its
+    Whatever else the machine does then hits all of them. A call must return only when its work is done. In its
     turn each thing has one call that does not count, then as many as fit into `seconds`, at least one and at most 20.
     """
     first = {name: _milliseconds(call) for name, call in things.items()}

@@ -4,7 +4,7 @@
 - direct: diffrax's DirectAdjoint, which nests checkpoints itself once there are more than 16 steps;
 - stored: the same Runge-Kutta method as a plain `lax.scan`, differentiated as it stands, nothing recomputed.
 
-Nothing is run: the compiler says how much room the program needs besides its inputs and outputs.
+Nothing is run: the compiler says how much memory the program needs besides its inputs and outputs.
 """
 
 import os

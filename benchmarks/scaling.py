@@ -1,6 +1,6 @@
 """Time of a training step against the batch, the dimension H, and the number of output times.
 
-One of the three varies, the others stay at H=20, batch 50, 50 times. The path of h is asked for, without that of a,
+One of the three varies, the others stay at H=20, batch 50, 50 times. The path of h is returned, without that of a,
 as training does.
 """
 

@@ -60,7 +60,7 @@ def problem(size: Size, solver: Solver | None = None, gain: float = 1.0) -> Prob
 
 
 def loss(ode: CoEvolvingODE, h0, times, attention: bool):
-    """`mean(h^2)`; beside it the attention at all times, where asked for, and the solver's statistics."""
+    """`mean(h^2)`; beside it the attention at all times, where wanted, and the solver's statistics."""
     path = ode(h0, times, attention=attention)
     return jnp.mean(jnp.square(path.h)), (path.a, path.stats)
 

@@ -12,6 +12,7 @@ def blocks(name):
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, count", [("README.md", 1), ("CONTRIBUTING.md", 5)])
 def test_every_code_block_runs(name, count):
     found = blocks(name)

@@ -53,6 +53,7 @@ def test_missing_data_says_what_to_do(tmp_path, monkeypatch):
     assert "was not found" in result.output
 
 
+@pytest.mark.slow
 def test_demo_writes_its_page(tmp_path):
     result = runner.invoke(app, ["demo", "--epochs", "1", "--out", str(tmp_path / "d")])
     assert result.exit_code == 0, result.output

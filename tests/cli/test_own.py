@@ -85,6 +85,7 @@ def test_a_forecast_from_file_to_file(place, data, model):
 def test_a_run_has_its_page(model):
     names = {path.name for path in (model / "report").iterdir()}
     pictures = {"series-typical", "series-hard", "series-longest", "error", "calibration", "residuals", "learning"}
+    pictures |= {"importance"}
     assert names == {"index.html", *(f"{each}.svg" for each in pictures)}  # this model has no attention
     text = (model / "report" / "index.html").read_text()
     assert "Trained on 10 series of pulse, pressure; 2 more were set aside for validation" in text
@@ -324,7 +325,7 @@ def test_columns_are_left_out_and_numbers_stand_for_blanks(tmp_path, data, model
     )
     assert known.exit_code == 0, known.output
     assert json.loads(run("inspect", tmp_path / "m", "--json").stdout)["columns"]["values"] == ["pulse", "pressure"]
-    scores = [run("evaluate", tmp_path / "m", table, "--json") for table in (marked, blank)]  # the model remembers it
+    scores = [run("evaluate", tmp_path / "m", table, "--json") for table in (marked, blank)]  # the model keeps it
     assert scores[0].exit_code == 0 and scores[0].stdout == scores[1].stdout
     assert run("evaluate", model, marked, "--json").stdout != run("evaluate", model, blank, "--json").stdout
     answers = [tmp_path / "a.csv", tmp_path / "b.csv"]
@@ -509,6 +510,7 @@ def interrupted(tmp_path, data):
             process.kill()
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_answered_at_once_and_keeps_the_best_so_far(interrupted, tmp_path, data):
     process, end = interrupted
     end.touch()
@@ -524,6 +526,7 @@ def test_ctrl_c_is_answered_at_once_and_keeps_the_best_so_far(interrupted, tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once_and_loses_no_epoch(interrupted, tmp_path):
     process, _ = interrupted
     process.send_signal(signal.SIGINT)

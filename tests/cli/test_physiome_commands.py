@@ -118,6 +118,7 @@ def small(monkeypatch):
     monkeypatch.setitem(physiome.MODELS, "GRU-D", physiome.MODELS["GRU-D"]._replace(build=build))
 
 
+@pytest.mark.slow
 def test_rows_are_trained_on_any_packed_set(small, tmp_path):
     pack(tmp_path / "data" / "physiome")
     pack(tmp_path / "data" / "physiome", "LI01")

@@ -98,7 +98,7 @@ def test_leading_zeros_stay(tmp_path):
 
 def test_ids_are_text_where_they_are_in_the_other_table(tmp_path):
     data = read_table(written(tmp_path, "id,x", "001,1", "100,2"))
-    queried = written(tmp_path, "id,x", "100,2", name="asked.csv")
+    queried = written(tmp_path, "id,x", "100,2", name="queried.csv")
     assert read_table(queried)["id"].to_list() == [100]
     assert read_table(queried, like=data).to_dicts() == [{"id": "100", "x": 2}]
 

@@ -35,7 +35,7 @@ class System(NamedTuple):
 def of_kuramoto(values, weights):
     """d sin(theta)/dt = cos(theta) dtheta/dt, d cos(theta)/dt = -sin(theta) dtheta/dt."""
     sine, cosine = values[..., 0], values[..., 1]
-    phase, omega = np.arctan2(sine, cosine), np.linspace(0.5, 1.5, 5)
+    phase, omega = np.arctan2(sine, cosine), np.linspace(-3, 3, 5)
     turn = np.zeros_like(phase)
     for i in range(5):
         turn[:, i] = omega[i] + sum(weights[:, i, j] * np.sin(phase[:, j] - phase[:, i]) for j in range(5))
@@ -90,7 +90,7 @@ each_system = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
 def test_the_rows_follow_the_equation_with_the_stored_influence(system):
     """Central differences, away from the switch."""
     made = system.generate(samples=3, rows=TRIPLES, seed=3)
-    span = made.after / 0.6
+    span = made.after / 0.7
     middles = TRIPLES.times(3, span, None)[:, 1::3]
     for k in range(3):
         triples = made.truth[k].astype(np.float64).reshape(23, 3, system.units, system.channels)
@@ -107,13 +107,13 @@ def test_the_rows_follow_the_equation_with_the_stored_influence(system):
 
 @each_system
 def test_shapes_names_and_the_query(system):
-    made = system.generate(samples=4)
+    made = system.generate(samples=4, rows=Rows())
     series, width = made.panel.series, system.units * system.channels
     assert (len(made), made.channels, len(made.units)) == (4, system.channels, system.units)
     assert series.values.shape == made.truth.shape == (4, 65, width) and len(set(made.panel.variables)) == width
     assert made.influence.shape == (4, len(made.moments), system.units, system.units)
     assert np.isfinite(made.truth).all() and series.observed.all()
-    span = made.after / 0.6
+    span = made.after / 0.7
     assert (made.moments[0], made.moments[-1]) == (0, pytest.approx(span))
     query = made.query()
     assert query.context.times.shape == (4, 40) and query.times.shape == (4, 25)
@@ -123,7 +123,7 @@ def test_shapes_names_and_the_query(system):
 
 
 @each_system
-def test_noise_is_that_of_the_context_unless_asked_of_the_query(system):
+def test_noise_is_that_of_the_context_unless_the_query_has_some(system):
     rows = Rows(noise=0.3)
     made = system.generate(samples=8, rows=rows)
     away = np.asarray(made.panel.series.values) - made.truth
@@ -148,9 +148,9 @@ def test_the_influence_switches_once_in_the_context_or_never(system):
     if not system.switches:
         assert not changes.any() and np.isinf(made.switch).all()
         return
-    span = made.after / 0.6
+    span = made.after / 0.7
     assert (changes.sum(1) == 1).all()
-    assert (made.switch >= 0.2 * span).all() and (made.switch <= 0.6 * span).all() and np.ptp(made.switch) > 0.2 * span
+    assert (made.switch >= 0.2 * span).all() and (made.switch <= 0.4 * span).all() and np.ptp(made.switch) > 0.1 * span
     last = made.moments[np.argmax(changes, axis=1)]
     assert (last < made.switch).all() and (made.switch <= last + made.moments[1]).all()
 
@@ -207,7 +207,7 @@ def test_parts_of_a_region_are_parts_and_mobility_is_of_contacts():
     np.testing.assert_allclose(np.diagonal(made.influence, axis1=2, axis2=3), 0.5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [{"context": 0}, {"context": 601}, {"query": 0}, {"query": 401}, {"noise": -0.1}])
+@pytest.mark.parametrize("wrong", [{"context": 0}, {"context": 701}, {"query": 0}, {"query": 301}, {"noise": -0.1}])
 def test_rows_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=rf"Rows\(.*{next(iter(wrong))}=.*needs"):
         Rows(**wrong)

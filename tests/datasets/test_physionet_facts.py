@@ -144,6 +144,7 @@ def test_real_second_load_does_not_parse_again(real, both, monkeypatch):
     assert len(real("ab")) == 8000
 
 
+@pytest.mark.slow
 def test_real_baseline_errors(both):
     """The errors of trivial predictions, in thousandths, as measured when the protocol was written."""
     parts = split(both.panel.ids, validation=0)

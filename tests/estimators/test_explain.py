@@ -79,6 +79,7 @@ def test_a_plot_of_nobody_is_refused(forecaster, frame):
         forecaster.plot(pd.DataFrame({"id": [1]}), "m99", [24.0])
 
 
+@pytest.mark.slow
 def test_an_imputer_draws_what_it_fills_in(imputer, frame):
     import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-"""`Forecaster`: answers at asked times, one observation at a time, and every question it refuses."""
+"""`Forecaster`: answers at query times, one observation at a time, and every query it refuses."""
 
 import copy
 import warnings
@@ -160,7 +160,7 @@ def test_answers_do_not_depend_on_batch_mates_or_on_their_order(forecaster, fram
 
 
 def test_answers_do_not_depend_on_how_many_times_are_asked(forecaster, frame):
-    """As many times as no training series had rows: there must be room for the steps."""
+    """As many times as no training series had rows: the steps must suffice."""
     own = frame[frame["machine"] == "m05"]
     many = forecaster.predict(own, at=np.linspace(25, 27, 401))
     few = forecaster.predict(own, at=[25.0, 27.0])
@@ -172,7 +172,7 @@ def test_longer_series_than_those_of_training_are_answered(forecaster):
     hour = np.linspace(0, 20, 500)
     frame = pd.DataFrame({"machine": "new", "hour": hour, "heat": np.sin(hour / 3), "flow": 20.0})
     answer = forecaster.predict(frame, at=[20.0, 21.0])
-    # A model out of room answers with the emission of an empty state, the same at all times.
+    # A model out of steps answers with the emission of an empty state, the same at all times.
     assert np.ptp(answer.query("variable == 'heat'")["mean"]) > 1e-4
 
 
@@ -189,11 +189,11 @@ def test_score_is_minus_the_negative_log_likelihood(forecaster, frame):
 
 
 def test_evaluate_is_what_predict_gives_for_the_last_part(forecaster, frame):
-    """By hand for one series: known up to three quarters of its span, asked at its later rows."""
+    """By hand for one series: known up to three quarters of its span, queried at its later rows."""
     own = frame[frame["machine"] == "m07"].reset_index(drop=True)
     start, end = own["hour"].iloc[[0, -1]]
     known = own[own["hour"] <= start + 0.75 * (end - start)]
-    # Asked at all its times, as `evaluate` does: where steps are cut matters a little.
+    # Queried at all its times, as `evaluate` does: where steps are cut matters a little.
     answer = forecaster.predict(known, at=own["hour"].tolist())
     truth = own.melt(["machine", "hour"], var_name="variable").dropna()
     both = answer.merge(truth[truth["hour"] > known["hour"].max()], on=["hour", "variable"])

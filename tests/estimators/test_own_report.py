@@ -13,7 +13,7 @@ from acenode.report import plots
 
 THREE = {"series-typical", "series-hard", "series-longest", "calibration", "residuals"}
 PICTURES = {
-    "forecaster": THREE | {"error", "attention"},
+    "forecaster": THREE | {"error", "attention", "importance"},
     "imputer": THREE | {"attention"},
     "classifier": {"calibration"},
 }

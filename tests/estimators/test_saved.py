@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_all_as_it_was(forecaster, tmp_path, monkeypatch, exi
         monkeypatch.setattr(checkpoint, "write_atomically", lambda p, c: full() if p.name == HEAD else p.write_bytes(c))
     else:
         monkeypatch.setattr(os, "replace", no_move_to_target)
-    with pytest.raises(ModelFolderError, match="could not be written .No space left on device.; make room"):
+    with pytest.raises(ModelFolderError, match="could not be written .No space left on device.; free some space"):
         forecaster.save(target)
     monkeypatch.undo()
     assert content(tmp_path) == before

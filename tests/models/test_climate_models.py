@@ -107,6 +107,7 @@ def test_neural_ode_vae_equals_its_equations(masked):
     np.testing.assert_allclose(trace.states[0, 0], told_by_hand(model, *one, queries), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_neural_ode_vae_learns(masked):
     assert_learns(neural_ode_vae(masked, samples=1, latent=6, hidden=12), 6, penalty=0.01)

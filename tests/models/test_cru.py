@@ -159,5 +159,6 @@ def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: CRU(2, 8, 4, 12, 1, time_scale=1.5, key=key), 0.6)

@@ -42,7 +42,7 @@ class Count(eqx.Module):
 
 
 class Dice(eqx.Module):
-    """Remembers the last number drawn, and charges for every row."""
+    """Keeps the last number drawn, and charges for every row."""
 
     first: jax.Array
 
@@ -116,7 +116,7 @@ def test_the_summary_is_read_just_after_the_last_row():
 
 def test_before_the_first_row_time_stands_still_and_a_leading_empty_row_starts_it():
     states = answer(Filter(COUNT), batch_of(EXAMPLE), QUERIES).states[0, :, :, 2]
-    np.testing.assert_allclose(states[2, [4, 1, 5, 0]], 0)  # asked at 0, 0.25, 0.75 and 1, first row at 1
+    np.testing.assert_allclose(states[2, [4, 1, 5, 0]], 0)  # queried at 0, 0.25, 0.75 and 1, first row at 1
     np.testing.assert_allclose(states[1, [4, 1, 5, 0]], [0, 0, 0.25, 0.5])  # empty row at 0.5
     np.testing.assert_allclose(states[3], 0)  # no rows: no time to count from
 

@@ -147,5 +147,6 @@ def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: GraFITi(2, 16, 2, 2, time_scale=1.5, key=key))

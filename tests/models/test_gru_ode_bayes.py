@@ -276,7 +276,7 @@ def test_one_observation_at_a_time_equals_the_whole_history(name):
     whole = ask(m, s, np.full((3, 1), queried))
     mean, log_variance = jax.vmap(m.emission)(whole.states[0, :, 0])
     for k in range(3):
-        memory = m.fit_reference_statistics()
+        memory = m.begin()
         for t, x, o in list(zip(s.times[k], s.values[k], s.observed[k], strict=True))[: int(s.length[k])]:
             if o.any():
                 memory = m.observe(
@@ -299,6 +299,7 @@ def test_bad_sizes_are_refused():
         fixed.begin(jnp.ones((2, 4)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "attentive"])
 def test_it_learns_sines(name):
     random = np.random.default_rng(0)

@@ -134,7 +134,7 @@ def narrow(ode, read: int | None = None) -> ImageClassifier:
 
 
 follow = eqx.filter_jit(lambda model, images: model.path(images, TIMES))
-judge = eqx.filter_jit(lambda model, images: model(images))
+classify = eqx.filter_jit(lambda model, images: model(images))
 first_maps = eqx.filter_jit(lambda stem, images: jax.vmap(stem)(images))
 
 
@@ -191,7 +191,7 @@ def test_an_image_knows_nothing_of_its_batch_mates():
     model = narrow(images._attentive(WIDTH, Solver(rtol=1e-2, atol=1e-2, max_steps=16, checkpoints=16), 1, 1, g=1))
     shown = pictures("mnist")
     others = shown.at[1].multiply(1e3).at[2].set(jnp.nan)
-    verdict, changed = judge(model, shown), judge(model, others)
+    verdict, changed = classify(model, shown), classify(model, others)
     np.testing.assert_array_equal(verdict.logits[0], changed.logits[0])
     np.testing.assert_array_equal(verdict.stats.evaluations[0], changed.stats.evaluations[0])
     assert (np.asarray(verdict.logits[1]) != np.asarray(changed.logits[1])).all()
@@ -205,7 +205,7 @@ def test_rknet_takes_one_step_of_the_three_eighths_rule():
     solver = shapes("mnist", "RKNet").ode.solver
     model = narrow(images._plain(WIDTH, solver))
     shown = pictures("mnist", 2)
-    verdict = judge(model, shown)
+    verdict = classify(model, shown)
     np.testing.assert_array_equal(verdict.stats.accepted, 1)
     np.testing.assert_array_equal(verdict.stats.vjp_evaluations, 4)
     np.testing.assert_array_equal(verdict.stats.evaluations - 1, 4)  # and the slope where it ends
@@ -237,7 +237,7 @@ def test_rknet_with_more_steps_has_room_for_them(steps):
 def test_resnet_adds_its_blocks():
     model = narrow(images._residual(WIDTH))
     shown = pictures("mnist", 2)
-    verdict = judge(model, shown)
+    verdict = classify(model, shown)
     h = first_maps(model.stem, shown)
     add = eqx.filter_jit(lambda block, h: h + jax.vmap(block)(h))
     for block in model.ode.blocks:

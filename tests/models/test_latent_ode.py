@@ -88,7 +88,7 @@ def test_any_ode_serves(kind, size):
     assert trace.penalty.shape == (3,) and trace.attention is None
     assert trace.stats.failed.tolist() == [False] * 6 and np.isfinite(trace.states).all()
     assert trace.h0.shape == (6, LATENT) and trace.times.shape == (6, 4)
-    begin = trace.states[:, 0, 0]  # asked at the time the latent state starts from
+    begin = trace.states[:, 0, 0]  # queried at the time the latent state starts from
     np.testing.assert_allclose(begin[:, :LATENT], trace.summary[:, 0], rtol=1e-12)
     assert not np.asarray(begin[:, LATENT:]).any()
     assert not np.allclose(trace.states[:, 0, 0], trace.states[:, 0, 2])
@@ -178,7 +178,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked(plain):
     other = whole.at[:, 0].set(0.75).at[:, 1].set(1.0)
     one, two = answer(plain, batch, whole).states, answer(plain, batch, other).states
     np.testing.assert_allclose(one[:, :, 1:], two[:, :, 1:], rtol=1e-12)
-    twice = answer(plain, batch, whole.at[:, 0].set(1.0)).states  # the same time asked twice, as padding does
+    twice = answer(plain, batch, whole.at[:, 0].set(1.0)).states  # the same time queried twice, as padding does
     np.testing.assert_array_equal(twice[:, :, 0], twice[:, :, 1])
     np.testing.assert_allclose(twice[:, :, 1:], one[:, :, 1:], rtol=1e-12)
 

@@ -116,6 +116,7 @@ def moved(state, slopes, by):
     return tuple(y + by * dy for y, dy in zip(state, slopes, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_states_equal_the_equations(name, monkeypatch):
     monkeypatch.setattr(latent, "SOLVER", replace(latent.SOLVER, rtol=1e-8, atol=1e-9))
@@ -159,7 +160,7 @@ class FirstRow(eqx.Module):
 
 
 def sines(count: int = 96):
-    """Noisy sine and cosine of period 2 at random phases, known at four times up to 1, asked for at four up to 2."""
+    """Noisy sine and cosine of period 2 at random phases, known at four times up to 1, queried at four up to 2."""
     random = np.random.default_rng(0)
     many = []
     for _ in range(count):
@@ -177,9 +178,10 @@ def distance(one, other):
     return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), *both)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_learns(name, monkeypatch):
-    """Better by far than a latent state that stands still can be: than the best constant for every series."""
+    """Better by far than a latent state that is constant can be: than the best constant for every series."""
     quickly = Solver("euler", step=0.125, max_steps=16, checkpoints=16)
     monkeypatch.setattr(latent, "SOLVER", quickly)
     monkeypatch.setattr(latent, "STEADY", quickly)

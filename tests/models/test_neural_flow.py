@@ -209,5 +209,6 @@ def test_an_ensemble_in_single_precision(kind):
     assert_ensemble_in_single_precision(model(kind))
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: NeuralFlow(2, 12, 2, time_scale=1.5, key=key))

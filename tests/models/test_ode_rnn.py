@@ -108,6 +108,7 @@ def test_a_record_shorter_than_the_first_hop_is_read_to_its_end(times):
         assert int(laid.update.sum()) == len(times)
 
 
+@pytest.mark.slow
 def test_gates_with_a_memory_keep_what_was_read_first(key):
     """The first of many rows still matters at the end; with gates that start at a half it does not."""
     records = [series(np.arange(40) / 40, np.r_[first, np.zeros(39)][:, None]) for first in (0.0, 5.0)]

@@ -30,14 +30,14 @@ def test_an_answer_is_the_last_mean_moved_on(including):
     states = answer(made, batch_of([(times, values, observed)]), queried[None].astype(np.float32)).states[0, 0]
     counts = [4 if including else 3, 4, 5]
     for state, at, count in zip(states, queried, counts, strict=True):
-        # Up to here the record is cut as the whole record is, so the whole must be walked.
-        mean = walked(made, times, values, observed)[count - 1]
+        # Up to here the record is cut as the whole record is, so the whole must be stepped through.
+        mean = stepped(made, times, values, observed)[count - 1]
         for _ in range(10):
             mean = mean + (at - times[count - 1]) / 10 * field(made, mean)
         np.testing.assert_allclose(state, mean, rtol=2e-5, atol=1e-6)
 
 
-def walked(made, times, values, observed):
+def stepped(made, times, values, observed):
     """The mean after each row."""
     means = []
     for count in range(1, len(times) + 1):
@@ -63,5 +63,6 @@ def test_an_answer_knows_nothing_of_its_future():
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: ForwardODERNN(2, 8, 16, 1, gate_width=16, key=key), 8)

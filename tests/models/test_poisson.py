@@ -84,6 +84,7 @@ def test_the_bound_has_the_likelihood_of_the_observation_times(case):
     np.testing.assert_allclose(values - both, told.mean(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_finds_how_often_a_variable_is_observed():
     """One variable is seen at every row, the other at a quarter of them; nothing else tells the two apart."""
     random = np.random.default_rng(1)

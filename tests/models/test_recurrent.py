@@ -75,7 +75,7 @@ def test_answers_equal_the_equations(cell):
     trace = answer(filtered, batch_of([one]), queries[None].astype(np.float32))
     expected = [by_hand(filtered.cell, *one, max(q, one[0][0])) for q in queries.astype(np.float32).astype(float)]
     np.testing.assert_allclose(trace.states[0, 0], expected, rtol=1e-6)
-    # the summary: asked at the moment after the last row
+    # the summary: queried at the moment after the last row
     np.testing.assert_allclose(trace.summary[0, 0], by_hand(filtered.cell, *one, one[0][-1] + 1e-12), rtol=1e-6)
 
 
@@ -164,6 +164,7 @@ def test_an_answer_depends_on_how_long_ago_the_last_row_was(cell):
     assert not np.allclose(states[0], states[1], atol=1e-4) and not np.allclose(states[1], states[2], atol=1e-4)
 
 
+@pytest.mark.slow
 @each_cell
 def test_it_learns(cell):
     assert_learns(lambda key: Filter(cell(2, 12, key=key)), 12)

@@ -208,9 +208,11 @@ def test_an_encoder_sees_the_mask_or_does_not(masked):
     assert np.allclose(found, full) != masked
 
 
+@pytest.mark.slow
 def test_the_sequential_one_learns():
     assert_learns(lambda key: Filter(SequentialVAE(2, 6, 12, 16, key=key)), 12, penalty=0.1)
 
 
+@pytest.mark.slow
 def test_the_rnn_vae_learns():
     assert_learns(lambda key: RNNVAE(2, 12, 12, 16, samples=1, key=key), 12, penalty=0.01)

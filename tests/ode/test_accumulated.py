@@ -21,7 +21,7 @@ def ode(f: str = "self-decay", **options) -> CoEvolvingODE:
     return CoEvolvingODE(F[f], g, Pairwise(2.0), Dense(SIZE, key=KEYS[2]), **options)
 
 
-def walked(ode, state):
+def stepped(ode, state):
     """Euler steps of unequal sizes, with a jump of the first sample on the way."""
     for k in range(STEPS):
         dt = jnp.linspace(0.3, 0.5, BATCH) / (k + 1)
@@ -35,10 +35,11 @@ def walked(ode, state):
 @eqx.filter_jit
 @eqx.filter_value_and_grad(has_aux=True)
 def value_and_gradient(ode, few):
-    h, a = walked(*started(ode, H0)) if few else walked(ode, ode.begin(H0))
+    h, a = stepped(*started(ode, H0)) if few else stepped(ode, ode.begin(H0))
     return jnp.sum(jnp.square(h)) + 0.1 * jnp.sum(jnp.square(a)), (h, a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", F)
 @pytest.mark.parametrize("held", [False, True])
 def test_values_and_gradients_are_those_of_the_attention_itself(f, held):

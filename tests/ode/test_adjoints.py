@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from finite_differences import H0, TIMES, assert_matches_differences, compiled, gradient, value_and_gradient
 from problems import coevolving
 
@@ -12,6 +13,7 @@ from acenode.ode import Pairwise, Solver
 FINE = {"rtol": 1e-10, "atol": 1e-11}
 
 
+@pytest.mark.slow
 def test_every_form_with_adaptive_steps():
     def queried(**options):
         return coevolving(Pairwise(), 2, Solver(**FINE, **options)), H0

@@ -15,12 +15,13 @@ from acenode.ode import AugmentedODE, CoEvolvingODE, Elementwise, Identity, Neur
 
 TIMES = jnp.array([[0.0, 0.3, 0.45, 1.0], [0.0, 0.2, 0.8, 0.8]])
 H0 = noise(2, 3)
-# Bits are the same where the compiler fuses both programs alike, as it does for users; not without its fusions.
+# Bits are the same where the compiler fuses both programs the same way, as for users; not without its fusions.
 QUICK_COMPILER = "xla_cpu_use_fusion_emitters=false" in os.environ.get("XLA_FLAGS", "")
 usual_compiler = pytest.mark.skipif(QUICK_COMPILER, reason="run in a process of its own, with the usual compiler")
 solvers = pytest.mark.parametrize("solver", [Solver(), Solver("heun", step=0.1)], ids=["adaptive", "fixed step"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not QUICK_COMPILER, reason="this is the usual compiler")
 def test_bits_with_the_usual_compiler():
     usual = {**os.environ, "XLA_FLAGS": "", "ACENODE_TESTS_TRIED_FLAGS": "yes"}

@@ -85,6 +85,7 @@ def test_large_adaptive_batches_are_compacted(monkeypatch):
     assert size(states(), adaptive) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 7])
 @pytest.mark.parametrize("slow", [0, 1, 5, 6, BATCH])
 def test_answers_and_gradients_are_those_of_each_sample(slow, count):
@@ -130,6 +131,7 @@ def test_an_unfinished_sample_may_blow_up():
     np.testing.assert_allclose(np.delete(out[:, 2], 3), 1 / 0.9, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_are_compacted_on_their_own():
     with jax.enable_x64():
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
@@ -141,6 +143,7 @@ def test_members_of_an_ensemble_are_compacted_on_their_own():
             same(jax.tree.map(lambda x, k=k: x[k], together), solved(scales[k], y0, times, speeds[k]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [None, 0.1])
 def test_second_derivatives_are_those_of_the_steps_taken(step):
     solver = replace(SOLVER, rtol=1e-8, atol=1e-9, step=step)
@@ -159,6 +162,7 @@ def test_second_derivatives_are_those_of_the_steps_taken(step):
     np.testing.assert_allclose(second, (above - below) / 2e-4, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "max_steps"), [(4, 12), (BATCH, 30)], ids=["one loop", "two loops"])
 def test_an_unfinished_sample_spoils_no_gradient(batch, max_steps):
     class Root(eqx.Module):

@@ -84,6 +84,7 @@ def test_a_plain_ode_keeps_the_order():
     np.testing.assert_allclose(found[:, :, -1], np.broadcast_to(bound, (2, SEEDS)), rtol=0.05)  # it did learn that
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [augmented, ft.partial(coevolving, timed=True)], ids=["augmented", "co-evolving"])
 def test_more_dimensions_and_attention_cross(make):
     # Both points half way is a saddle that a seed can be slow to leave; that one of three crosses says they can.

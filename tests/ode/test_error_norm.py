@@ -35,6 +35,7 @@ def test_only_the_joint_norm_lets_constant_logits_loosen_the_tolerance_of_h():
     assert (steps("joint", logits)[0] < 0.8 * alone[0]).all()
 
 
+@pytest.mark.slow
 def test_diffrax_takes_the_same_norm():
     logits = jnp.full((2, 12, 12), 5.0)
     assert (steps("joint", logits, "direct")[0] < 0.8 * steps("per_part", logits, "direct")[0]).all()

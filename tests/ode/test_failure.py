@@ -60,6 +60,7 @@ def value_and_gradient(queried, solver, early: Array):
     return jnp.where(early, path.h[1, 1, 0], jnp.sum(path.finite[..., 0] ** 2)), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_failed_samples_fail_alone(case):
     solver, status = CASES[case]

@@ -64,6 +64,7 @@ def assert_same(one, other):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", SOLVERS)
 def test_two_times_are_the_ends_of_three(method):
     ode, everyone = explosive(SOLVERS[method]), jnp.ones(4)

@@ -22,6 +22,7 @@ def test_fixed_steps(method):
     assert_matches_differences(fixed(method), 1e-5, 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form, tolerance", [("direct", 1e-10), ("backsolve", 1e-4)])
 def test_fixed_steps_of_the_other_forms(form, tolerance):
     # On the steps themselves the two loops do the same arithmetic; backsolve takes its steps again backwards.

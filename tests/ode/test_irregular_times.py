@@ -38,6 +38,7 @@ def grow(t, h):
     return h * jnp.cos(t)
 
 
+@pytest.mark.slow
 @both
 @quick
 @given(times=rows, mask=masks)

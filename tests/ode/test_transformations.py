@@ -95,11 +95,13 @@ def same(one, other):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 def test_answers(case, transformation):
     same(TRANSFORMATIONS[transformation](case, H0, TIMES), case.plain[0])
 
 
+@pytest.mark.slow
 def test_gradients(case):
     """Against central differences; of each member of an ensemble; with what `jax.checkpoint` computes again."""
     gradient = jax.value_and_grad(case.loss)

@@ -35,6 +35,7 @@ def jit_outside(function):
     return jax.jit(jax.grad(function, argnums=(0, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "adjoint, differentiated",
     [("checkpointed", eager), ("checkpointed", jit_inside), ("checkpointed", jit_outside), ("backsolve", jit_inside)],

@@ -26,6 +26,7 @@ def query(variables: int, span: float):
 TRAINED = [row for row in (*climate.ROWS, *double_ou.ROWS) if not isinstance(row, Baseline)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TRAINED, ids=lambda row: f"{row.table}-{row.name}")
 def test_every_row_has_a_loss_and_metrics(row, key):
     """By shapes alone."""
@@ -55,11 +56,12 @@ def test_the_optimum_of_the_generated_process(monkeypatch):
     spread = np.asarray(made.panel.series.values)[split.test][scored].var()
     assert 0 < best["mse"] < 0.1 * spread
     assert best["negll"] < 0.5 * np.log(2 * np.pi * spread) + 0.5 - 1
-    # Nothing after time 4 is known of a test series, and only the first row after it is asked for.
+    # Nothing after time 4 is known of a test series, and only the first row after it is queried.
     known = np.asarray(queried.context.times)[split.test][np.asarray(queried.context.real)[split.test]]
     assert known.max() <= 4 and (scored.any(-1).sum(1) <= 1).all()
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_double_ou_has_fallen_at_the_end():
     recipe, (_, split, _) = double_ou.recipe(3), double_ou._generated()
     double_ou._generated.cache_clear()

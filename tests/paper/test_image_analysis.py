@@ -108,6 +108,7 @@ def test_labels_that_are_no_clusters_have_a_silhouette_below_zero(blobs):
     assert scores["classes"] < 0 < 0.95 < scores["kmeans"]
 
 
+@pytest.mark.slow
 def test_embedding_takes_some_samples_and_keeps_clusters_together(blobs):
     features, labels = blobs
     rows, places = analysis.embedding(features, seed=0, samples=50)

@@ -1,4 +1,4 @@
-"""The image tables: their rows, schedules and splits, and that a row trains, is killed, goes on and is written down."""
+"""The image tables: their rows, schedules and splits, and that a row trains, is killed, resumes and is written down."""
 
 import functools as ft
 import os
@@ -210,6 +210,7 @@ def whole(tmp_path_factory) -> tuple[Path, results.Result]:
     return folder, done
 
 
+@pytest.mark.slow
 def test_a_row_learns_and_is_written_down(whole):
     folder, done = whole
     assert done.metrics["accuracy"] > 0.7  # of four classes
@@ -229,6 +230,7 @@ def test_a_row_learns_and_is_written_down(whole):
     assert trained(folder) == []  # nothing is left to do
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_numbers(whole, tmp_path):
     _, done = whole
     write_mnist(tmp_path, *stripes())
@@ -243,6 +245,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(whole, tmp_path):
     assert replace(resumed, seconds=done.seconds) == done
 
 
+@pytest.mark.slow
 def test_a_row_learns_real_digits(tmp_path):
     (done,) = trained(write_mnist(tmp_path, *real()))
     assert done.metrics["accuracy"] > 0.85  # six of ten are ones

@@ -126,6 +126,7 @@ TRAINED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TRAINED, ids=lambda row: f"{row.table}-{row.name}")
 def test_every_row_has_a_loss_and_metrics(row, key):
     """By shapes alone, so that all rows can be tried."""

@@ -88,6 +88,7 @@ class Epochs(Quiet):
         self.seen.append(epoch)
 
 
+@pytest.mark.slow
 def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     queried = []
     args = row(prepared, queried), [0, 1], tmp_path / "results", tmp_path / "runs"
@@ -141,6 +142,7 @@ def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tm
     assert len(results.load(tmp_path / "results")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queried", [{"grid": True}, {"learning_rates": [1e-7, 3e-2]}], ids=["the paper's", "ours"])
 def test_the_grid_is_decided_by_validation(prepared, tmp_path, queried):
     done = reproduce(row(prepared, []), [0, 1], tmp_path, tmp_path, **queried, epochs=8, progress=Quiet())
@@ -153,7 +155,7 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, queried):
     assert tried[1]["validation"] < tried[0]["validation"]
     again = row(prepared, []), [0, 1], tmp_path, tmp_path
     assert reproduce(*again, **queried, epochs=8, progress=Quiet()) == []
-    assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is asked for
+    assert reproduce(*again, epochs=8, progress=Quiet()) == []  # any rate will do where none is named
     other = replace(again[0], config={"scaling": "another"})
     (anew,) = reproduce(other, [0], *again[2:], epochs=8, progress=Quiet())  # what was chosen is chosen again
     assert anew.config["learning_rate"] == 3e-2 and len(anew.config["grid"]) == 2

@@ -21,6 +21,7 @@ def everything():
     return frame(results.load(ROOT / "results"))
 
 
+@pytest.mark.slow
 def test_every_number_of_every_file_is_a_line(everything):
     files = {p.relative_to(ROOT).as_posix(): results.read(p) for p in (ROOT / "results").glob("*/*.json")}
     lines = {(line.file, line.split, line.metric): line for line in everything.itertuples()}

@@ -65,6 +65,7 @@ def check_links(folder: Path) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_links_and_pictures_are_there_and_nothing_comes_from_elsewhere(made):
     text = check_links(made)
     assert html.escape("<script>alert('row')</script>").replace("&#x27;", "&#39;") in text
@@ -93,6 +94,7 @@ def test_all_comparisons_and_scores_are_beside_the_page(made):
     assert len(table) == len(scores(runs)) and set(table.row) == {run.row for run in everything()}
 
 
+@pytest.mark.slow
 def test_the_page_of_our_results_shows_the_numbers_of_the_files(tmp_path, not_rendered):
     answer = report("--results", ROOT / "results", "--out", tmp_path)
     assert answer.exit_code == 0, answer.output

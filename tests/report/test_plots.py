@@ -45,8 +45,8 @@ def test_rows_of_pictures_share_the_names_below():
 def test_long_names_are_cut_but_stay_different():
     names = ["temperature of sensor 1", "temperature of sensor 2", "a name of 16 let", "oxygen, arterial 1 (%)"]
     assert plots.short(names) == ["temperat…ensor 1", "temperat…ensor 2", "a name of 16 let", "oxygen, …l 1 (%)"]
-    alike = ["pressure of arm (mean)", "pressure of leg (mean)", "temperature of sensor 1", "temperat…ensor 1"]
-    assert plots.short(alike) == alike
+    similar = ["pressure of arm (mean)", "pressure of leg (mean)", "temperature of sensor 1", "temperat…ensor 1"]
+    assert plots.short(similar) == similar
 
 
 @pytest.mark.parametrize("name", ["$_{ $", "$a$", "one $", r"a \$ b $", "$$"])

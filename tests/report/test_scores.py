@@ -24,6 +24,7 @@ def line(runs, table="mnist", row="ODE-Net", metric="accuracy"):
     return own
 
 
+@pytest.mark.slow
 def test_means_and_deviations_are_those_of_the_files():
     values: dict[tuple, list[float]] = {}
     for run in results.load(ROOT / "results"):

@@ -113,8 +113,10 @@ def test_a_setting_that_only_newer_runs_record_confounds():
     assert "tolerance" in compared(runs, "ACE-ODE-Net", "ODE-Net")["note"]
 
 
-@pytest.mark.parametrize("rates, alike", [(((0.1, 0.01), (0.1, 0.01)), True), (((0.1, 0.01), (0.01, 0.001)), False)])
-def test_learning_rates_that_validation_chose_among_the_same_may_differ(rates, alike):
+@pytest.mark.parametrize(
+    "rates, comparable", [(((0.1, 0.01), (0.1, 0.01)), True), (((0.1, 0.01), (0.01, 0.001)), False)]
+)
+def test_learning_rates_that_validation_chose_among_the_same_may_differ(rates, comparable):
     grids = [[{"learning_rate": rate} for rate in some] for some in rates]
     configs = [
         {"epochs": 160, "learning_rate": rate, "grid": grid} for rate, grid in zip((0.1, 0.01), grids, strict=True)
@@ -123,7 +125,7 @@ def test_learning_rates_that_validation_chose_among_the_same_may_differ(rates, a
         *accuracies("cifar10", "ODE-Net", 0.8, 0.81, config=configs[0]),
         *accuracies("cifar10", "ACE-ODE-Net", 0.8, 0.82, config=configs[1]),
     ]
-    assert (compared(runs, "ACE-ODE-Net", "ODE-Net")["verdict"] != "confounded") == alike
+    assert (compared(runs, "ACE-ODE-Net", "ODE-Net")["verdict"] != "confounded") == comparable
 
 
 def test_every_control_that_a_row_names_is_compared_and_may_not_have_been_run():

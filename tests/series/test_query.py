@@ -1,4 +1,4 @@
-"""`forecast` and `reconstruct`: what is known, what is asked, what is scored."""
+"""`forecast` and `reconstruct`: context, query and what is scored."""
 
 import numpy as np
 from hypothesis import given, settings, strategies as st

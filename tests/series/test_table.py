@@ -151,7 +151,7 @@ def test_values_default_to_all_other_columns():
     assert value_columns(machines(2), "machine", "hour", None, "flow", what="t") == ("flow",)
 
 
-# --- times that are asked for ---------------------------------------------------------------------------------------
+# --- query times -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

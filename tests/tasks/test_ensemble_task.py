@@ -92,6 +92,7 @@ class Unmapped(BinaryClassification):
         return jax.pure_callback(np.asarray, told, told)
 
 
+@pytest.mark.slow
 def test_members_answer_one_after_the_other(ensemble, batch):
     key = jax.random.key(3)
     told = outputs(EnsembleTask(Unmapped()), ensemble, batch, key)
@@ -119,7 +120,7 @@ def test_what_has_no_mean_is_refused():
         EnsembleTask(Forecast())
 
 
-def test_every_member_remembers_its_own_statistics(ensemble, batch):
+def test_every_member_has_its_own_statistics(ensemble, batch):
     h0, times = EnsembleTask(TASK).first_states(ensemble, batch, jax.random.key(3))
     together = fit_reference_statistics(ensemble, h0, times)
     for k in range(SIZE):
@@ -129,7 +130,8 @@ def test_every_member_remembers_its_own_statistics(ensemble, batch):
             np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-def test_a_committee_is_trained_like_any_model(batch):
+@pytest.mark.slow
+def test_an_ensemble_is_trained_like_any_model(batch):
     split = Split(np.arange(8), np.arange(8, 12), np.zeros(0, int))
     outcome = fit(
         Ensemble.of(SIZE, build),

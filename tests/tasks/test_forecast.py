@@ -184,7 +184,7 @@ def test_one_sample_stays_as_it_is_also_far_from_zero_in_single_precision():
 
 
 class Cubic(eqx.Module):
-    """Runs away to infinity in finite time from a large state, and stays small from a small one."""
+    """Diverges in finite time from a large state, and stays small from a small one."""
 
     rate: jax.Array
 

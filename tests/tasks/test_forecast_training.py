@@ -58,6 +58,7 @@ def done() -> Fit:
     return fit(build, TASK, DATA, SPLIT, recipe, [Member(0, learning_rate=0.02), Member(1, learning_rate=0.02)])
 
 
+@pytest.mark.slow
 def test_training_helps(done):
     score = done.history["validation_negll"]
     assert score.shape == (8, 2) and np.isfinite(score).all()

@@ -26,9 +26,9 @@ def corners(crops: np.ndarray, padded: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(0, 1))
     found = []
     for crop in crops:
-        alike = (windows == np.moveaxis(crop, -1, 0)).all(axis=(2, 3, 4))
-        assert alike.sum() == 1
-        found.append(np.argwhere(alike)[0])
+        equal = (windows == np.moveaxis(crop, -1, 0)).all(axis=(2, 3, 4))
+        assert equal.sum() == 1
+        found.append(np.argwhere(equal)[0])
     return np.array(found)
 
 
@@ -46,14 +46,14 @@ def test_every_crop_is_a_window_of_the_padded_image(side, size, channels, key):
 @pytest.mark.parametrize("side, size", [(3, 3), (5, 3)])
 def test_every_place_is_as_likely_as_any_other(side, size, key):
     count, padding = 6000, 1
-    rooms = side + 2 * padding - size + 1
+    places = side + 2 * padding - size + 1
     images = np.broadcast_to(numbered(side, 1), (count, side, side, 1))
     crops = np.asarray(random_crops(jnp.asarray(images), key, size, padding))
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(images[0, ..., 0], padding), (size, size))
     counts = np.array([[(crops[..., 0] == window).all(axis=(1, 2)).sum() for window in row] for row in windows])
-    assert counts.shape == (rooms, rooms) and counts.sum() == count
-    spread = np.sqrt(count / rooms**2)
-    assert np.abs(counts - count / rooms**2).max() < 4.5 * spread and counts.std() > 0.3 * spread
+    assert counts.shape == (places, places) and counts.sum() == count
+    spread = np.sqrt(count / places**2)
+    assert np.abs(counts - count / places**2).max() < 4.5 * spread and counts.std() > 0.3 * spread
 
 
 def test_crops_follow_their_key(key):
@@ -95,7 +95,7 @@ def pictures(count: int = 5, white: tuple[int, ...] = ()) -> LabelledImages:
 
 
 UNCUT = ImageClassification(padding=0)  # so that a white image stays white
-judge = eqx.filter_jit(lambda model, images: model(images))
+classify = eqx.filter_jit(lambda model, images: model(images))
 outputs = eqx.filter_jit(lambda model, batch, key: ImageClassification().outputs(model, batch, key))
 
 
@@ -122,7 +122,7 @@ def test_the_loss_is_the_cross_entropy_of_the_crops(task, model, key):
     batch = pictures()
     (value, report), _ = loss_and_gradient(task, model, batch, key)
     crops = random_crops(batch.images, key, task.crop or SIDE, task.padding)
-    verdict = judge(model, crops)
+    verdict = classify(model, crops)
     assert not np.asarray(verdict.stats.failed).any()
     assert float(value) == pytest.approx(cross_entropy(verdict.logits, batch.label).mean(), rel=1e-10)
     assert int(report.failed) == 0
@@ -136,7 +136,7 @@ def test_the_loss_is_the_cross_entropy_of_the_crops(task, model, key):
 def test_evaluation_sees_the_images_as_they_are(model, key):
     batch = pictures()
     logits, failed, evaluations = outputs(model, batch, key)
-    np.testing.assert_allclose(logits, judge(model, batch.images).logits, rtol=1e-12)
+    np.testing.assert_allclose(logits, classify(model, batch.images).logits, rtol=1e-12)
     np.testing.assert_array_equal(failed, False)
     np.testing.assert_array_equal(evaluations, 3)
 
@@ -200,7 +200,7 @@ def test_it_is_a_task_that_chooses_by_accuracy(model, key):
 
 
 def test_a_report_is_the_failures_and_the_means(model):
-    stats = judge(model, pictures(white=(0,)).images).stats
+    stats = classify(model, pictures(white=(0,)).images).stats
     report = Report.of(stats)
     assert int(report.failed) == 1
     assert float(report.evaluations) == pytest.approx(np.mean(np.asarray(stats.evaluations)))

@@ -46,7 +46,7 @@ NOISE, KL_FROM = 0.7, 3
 
 
 def case(lost=()):
-    """A decoder, a question and the answer of a model, whose solves at `lost` failed."""
+    """A decoder, a query and the output of a model, whose solves at `lost` failed."""
     random = np.random.default_rng(1)
     shape = (RECORDS, QUERIES, VARIABLES)
     values, observed = random.normal(size=shape), random.random(shape) < 0.6

@@ -19,7 +19,7 @@ from acenode.train import Member, Recipe, fit
 
 
 def measured(key):
-    """The toy with an attention that starts from a statistic of the batch, so there is something to remember."""
+    """The toy with an attention that starts from a statistic of the batch, so there is something to measure."""
     return eqx.tree_at(lambda m: m.ode.initial, build(key), Correlation(2))
 
 

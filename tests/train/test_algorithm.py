@@ -42,7 +42,7 @@ def task_loss(p, x, y):
     return jnp.mean((prediction(p, x) - y) ** 2)
 
 
-judge = jax.jit(task_loss)
+jitted_loss = jax.jit(task_loss)
 
 
 def attention_loss(p, x, y, penalty, order):
@@ -95,7 +95,7 @@ class Loop:
             else:
                 first = [self.step(False, rows) for rows in main[epoch]]
                 second = [self.step(True, rows) for rows in attention[epoch]]
-            score = float(judge(self.p, DATA.x[SPLIT.validation], DATA.y[SPLIT.validation]))
+            score = float(jitted_loss(self.p, DATA.x[SPLIT.validation], DATA.y[SPLIT.validation]))
             if score < best[0]:
                 best = (score, epoch, dict(self.p))
             told["loss"].append(np.mean(first))

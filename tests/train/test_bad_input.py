@@ -3,7 +3,7 @@
 import jaxtyping
 import numpy as np
 import pytest
-from toy_task import Walk, place, split
+from toy_task import Descent, place, split
 
 from acenode.datasets.split import Split
 from acenode.train import Member, Recipe, fit
@@ -50,18 +50,18 @@ def rows(*numbers):
         ({"task": place}, r"fit\(task=...\): a function has no monitor; give a task"),
         ({"splits": (rows(0, 1), rows(2))}, r"fit\(splits=...\): give Split\(train, validation, test\)"),
         ({"members": Member()}, r"fit\(members=...\): give a list of members"),
-        ({"task": Walk(monitor="wit")}, r"fit\(task=...\): monitor is 'wit'; choose from distance, nearness"),
-        ({"task": Walk(better="faster")}, r"fit\(task=...\): better is 'faster'; choose from lower, higher"),
+        ({"task": Descent(monitor="wit")}, r"fit\(task=...\): monitor is 'wit'; choose from distance, nearness"),
+        ({"task": Descent(better="faster")}, r"fit\(task=...\): better is 'faster'; choose from lower, higher"),
     ],
 )
 def test_fit_says_which_argument_is_wrong_and_how(given, message):
-    given = {"build": place, "task": Walk(), "data": DATA, "splits": SPLIT, **given}
+    given = {"build": place, "task": Descent(), "data": DATA, "splits": SPLIT, **given}
     with pytest.raises(ValueError, match=message):
         fit(**given)
 
 
 def test_a_metric_that_is_not_there_is_missed_before_a_step_is_taken():
-    class Untrained(Walk):
+    class Untrained(Descent):
         def loss(self, model, batch, key, epoch):
             raise AssertionError("a step was taken")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from toy_task import Walk
+from toy_task import Descent
 
 from acenode.train import Bar, Member, Progress, Quiet, Recipe
 
@@ -15,7 +15,7 @@ def record(**changes) -> dict[str, np.ndarray]:
 @pytest.fixture
 def bar():
     bar = Bar("the run")
-    bar.start(Recipe(epochs=4), [Member(), Member(1)], Walk(), 1)
+    bar.start(Recipe(epochs=4), [Member(), Member(1)], Descent(), 1)
     yield bar
     bar.stop()
 
@@ -66,7 +66,7 @@ def test_a_terminal_gets_no_lines(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     bar = Bar("the run")
     assert bar._display.watched
-    bar.start(Recipe(epochs=4), [Member()], Walk(), 0)
+    bar.start(Recipe(epochs=4), [Member()], Descent(), 0)
     bar.epoch(0, record(), 100)
     bar.stop()
     assert "epoch 1 of 4" not in capsys.readouterr().err

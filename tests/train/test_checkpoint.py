@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from toy_task import Place, Walk, place, same, split
+from toy_task import Descent, Place, place, same, split
 
 from acenode.train import CheckpointMismatch, Member, Recipe, fit
 from acenode.train.checkpoint import load_arrays, load_head, save_arrays, write_atomically
@@ -76,7 +76,7 @@ RECIPE = Recipe(epochs=2, batch_size=2, optimiser="adam")
 MEMBERS = (Member(0, learning_rate=1.0), Member(1, learning_rate=0.5))
 
 
-def run(path=None, *, build=place, task=Walk(), data=DATA, splits=SPLIT, recipe=RECIPE, members=MEMBERS):  # noqa: B008
+def run(path=None, *, build=place, task=Descent(), data=DATA, splits=SPLIT, recipe=RECIPE, members=MEMBERS):  # noqa: B008
     return fit(build, task, data, splits, recipe, members, checkpoint=path)
 
 
@@ -140,7 +140,7 @@ def test_a_checkpoint_is_written_after_every_epoch_in_a_folder_made_for_it(tmp_p
 
         def stop(self): ...
 
-    fit(place, Walk(), DATA, SPLIT, replace(RECIPE, epochs=3), MEMBERS, checkpoint=str(path), progress=Looking())
+    fit(place, Descent(), DATA, SPLIT, replace(RECIPE, epochs=3), MEMBERS, checkpoint=str(path), progress=Looking())
     assert seen == [(0, 1), (1, 2), (2, 3)] and os.listdir(path.parent) == ["run"]
 
 
@@ -172,7 +172,7 @@ def written(tmp_path_factory):
     ids=lambda other: ", ".join(other),
 )
 def test_the_checkpoint_of_another_run_is_refused(written, other):
-    class Two(Walk):
+    class Two(Descent):
         def loss(self, model, batch, key, epoch):
             return super().loss(model[0], batch, key, epoch)
 
@@ -220,16 +220,16 @@ class Weighed(eqx.Module):
         return 0
 
     def loss(self, model, batch, key, epoch):
-        return Walk().loss(model[0], batch, key, epoch)
+        return Descent().loss(model[0], batch, key, epoch)
 
     def first_states(self, model, batch, key):
-        return Walk().first_states(model[0], batch, key)
+        return Descent().first_states(model[0], batch, key)
 
     def outputs(self, model, batch, key):
-        return Walk().outputs(model[0], batch, key)
+        return Descent().outputs(model[0], batch, key)
 
     def metrics(self, outputs, batch, weight):
-        return Walk().metrics(outputs, batch, weight)
+        return Descent().metrics(outputs, batch, weight)
 
 
 def test_what_is_not_trained_belongs_to_a_run_too(tmp_path):
@@ -243,7 +243,7 @@ def test_what_is_not_trained_belongs_to_a_run_too(tmp_path):
             run(tmp_path / "run", **other)
 
 
-class Plain(Walk):
+class Plain(Descent):
     """A task without a description of its own."""
 
     __repr__ = object.__repr__

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from acenode.datasets.split import Split
 from acenode.models import gru_ode_bayes
@@ -44,6 +45,7 @@ def test_entropy_and_variance_of_attentions_that_are_known():
     np.testing.assert_allclose(own["attended_variance"], 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_history_has_the_health_of_attentive_runs_and_a_note_of_an_inactive_one():
     recipe = Recipe(epochs=2, batch_size=3, validate_every=2)
     names = {"attention_change", "attention_entropy", "attended_variance", "attention_gradient", "penalty_gradient"}

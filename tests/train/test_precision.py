@@ -43,6 +43,7 @@ def gradient(key):
     return jax.grad(loss), moving
 
 
+@pytest.mark.slow
 def test_all_products_are_in_full_precision(gradient):
     take, moving = gradient
     found = products(jax.make_jaxpr(in_full_precision(take))(moving).jaxpr)

@@ -73,6 +73,7 @@ def equal(folder: Path, name: str) -> bool:
     return all(whole[k].tobytes() == other[k].tobytes() for k in whole)
 
 
+@pytest.mark.slow
 def test_killed_twice_at_any_moment(folder, uninterrupted):
     checkpoint = folder / "killed"
     first = start(folder, "killed")
@@ -90,6 +91,7 @@ def test_killed_twice_at_any_moment(folder, uninterrupted):
     assert equal(folder, "killed")
 
 
+@pytest.mark.slow
 def test_killed_while_writing_and_asked_for_more_epochs(folder, uninterrupted):
     broken = start(folder, "longer", 4, "3")
     broken.communicate(timeout=120)

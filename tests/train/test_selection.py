@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_task import NOTHING, Place, Regression, Walk, build, leaves, pairs, place, split
+from toy_task import NOTHING, Descent, Place, Regression, build, leaves, pairs, place, split
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
-WALK = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
+DESCENT = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
 
 
 @pytest.mark.parametrize("monitor, better", [("distance", "lower"), ("nearness", "higher")])
 def test_the_parameters_of_the_best_validation_epoch_are_returned(monitor, better):
-    done = fit(place, Walk(3.0, monitor, better), DATA, SPLIT, WALK, [Member(learning_rate=1.0)])
+    done = fit(place, Descent(3.0, monitor, better), DATA, SPLIT, DESCENT, [Member(learning_rate=1.0)])
     assert done.history["validation_distance"][:, 0].tolist() == [2, 1, 0, 1, 2, 3]
     assert done.history["validation_nearness"][:, 0].tolist() == [-2, -1, 0, -1, -2, -3]
     assert done.best_epoch.tolist() == [2] and done.best_score.tolist() == [0]
@@ -27,7 +27,7 @@ def test_the_parameters_of_the_best_validation_epoch_are_returned(monitor, bette
 
 def test_without_patience_all_epochs_are_run_and_told():
     members = [Member(learning_rate=rate) for rate in (1.0, 0.5, 0.25)]
-    done = fit(place, Walk(3.0), DATA, SPLIT, WALK, members)
+    done = fit(place, Descent(3.0), DATA, SPLIT, DESCENT, members)
     counted = ("nfe", "nfe_backward", "skipped", "failed")
     names = ("loss", "attention_loss", *counted, "validation_distance", "validation_nearness")
     assert {name: values.shape for name, values in done.history.items()} == dict.fromkeys(names, (6, 3))
@@ -41,30 +41,30 @@ def test_without_patience_all_epochs_are_run_and_told():
 
 def test_the_average_of_the_parameters_is_judged_and_kept():
     """Every step adds 1; the average keeps (1 + i) / (10 + i) of itself, and no more than it is told to."""
-    done = fit(place, Walk(100.0), DATA, SPLIT, replace(WALK, average=0.2), [Member(learning_rate=1.0)])
+    done = fit(place, Descent(100.0), DATA, SPLIT, replace(DESCENT, average=0.2), [Member(learning_rate=1.0)])
     average, expected = 0.0, []
     for i in range(6):
         keep = min(0.2, (1 + i) / (10 + i))
         average = keep * average + (1 - keep) * (i + 1)
         expected.append(100 - average)
     np.testing.assert_allclose(done.history["validation_distance"][:, 0], expected, rtol=1e-6)
-    np.testing.assert_allclose(done.history["loss"][:, 0], -np.arange(6))  # training itself goes on as ever
+    np.testing.assert_allclose(done.history["loss"][:, 0], -np.arange(6))  # training itself is the same
     np.testing.assert_allclose(float(done.model().at), average, rtol=1e-6)
 
 
 def test_an_average_goes_on_from_a_checkpoint(tmp_path):
-    recipe, member = replace(WALK, average=0.9), [Member(learning_rate=1.0)]
-    whole = fit(place, Walk(100.0), DATA, SPLIT, recipe, member)
+    recipe, member = replace(DESCENT, average=0.9), [Member(learning_rate=1.0)]
+    whole = fit(place, Descent(100.0), DATA, SPLIT, recipe, member)
     file = tmp_path / "run.safetensors"
-    fit(place, Walk(100.0), DATA, SPLIT, replace(recipe, epochs=2), member, checkpoint=file)
-    resumed = fit(place, Walk(100.0), DATA, SPLIT, recipe, member, checkpoint=file)
+    fit(place, Descent(100.0), DATA, SPLIT, replace(recipe, epochs=2), member, checkpoint=file)
+    resumed = fit(place, Descent(100.0), DATA, SPLIT, recipe, member, checkpoint=file)
     assert float(resumed.model().at) == float(whole.model().at)
 
 
 def test_patience_stops_each_member_on_its_own():
     recipe = Recipe(epochs=20, batch_size=4, optimiser="sgd", patience=2)
     members = [Member(learning_rate=rate) for rate in (1.0, 0.5)]
-    done = fit(place, Walk(), DATA, SPLIT, recipe, members)
+    done = fit(place, Descent(), DATA, SPLIT, recipe, members)
     distance = done.history["validation_distance"]
     assert distance.shape == (8, 2)  # the best epochs are 2 and 5; two more each
     assert distance[:5, 0].tolist() == [2, 1, 0, 1, 2] and distance[:, 1].tolist() == [2.5, 2, 1.5, 1, 0.5, 0, 0.5, 1]
@@ -75,13 +75,13 @@ def test_patience_stops_each_member_on_its_own():
 
 def test_scores_that_are_not_numbers_are_never_the_best():
     recipe = Recipe(epochs=20, batch_size=4, optimiser="sgd", patience=3)
-    done = fit(place, Walk(goal=np.nan), DATA, SPLIT, recipe)
+    done = fit(place, Descent(goal=np.nan), DATA, SPLIT, recipe)
     assert len(done.history["loss"]) == 3 and done.best_epoch.tolist() == [-1]
     assert float(done.model().at) == 0  # what it started with
 
 
 @dataclass(frozen=True)
-class Failing(Walk):
+class Failing(Descent):
     """Every loss comes without two samples."""
 
     calls: list = field(default_factory=list, compare=False)
@@ -96,7 +96,7 @@ class Failing(Walk):
 
 
 def test_failed_solves_are_counted_and_told_of():
-    done = fit(place, Failing(), DATA, SPLIT, replace(WALK, batch_size=2))  # two steps an epoch
+    done = fit(place, Failing(), DATA, SPLIT, replace(DESCENT, batch_size=2))  # two steps an epoch
     told = {"failed": 4, "nfe": 30, "nfe_backward": 20}  # a sum, and means over the steps
     assert {name: done.history[name][:, 0].tolist() for name in told} == {n: [x] * 6 for n, x in told.items()}
     (note,) = done.notes
@@ -105,14 +105,14 @@ def test_failed_solves_are_counted_and_told_of():
 
 def test_everything_is_compiled_once():
     one, many = Failing(), Failing()
-    fit(place, one, DATA, SPLIT, replace(WALK, epochs=1))
-    fit(place, many, DATA, SPLIT, replace(WALK, epochs=4))
+    fit(place, one, DATA, SPLIT, replace(DESCENT, epochs=1))
+    fit(place, many, DATA, SPLIT, replace(DESCENT, epochs=4))
     assert one.calls.count("loss") == many.calls.count("loss") > 0
     assert [*one.calls, *many.calls].count("outputs") <= 1  # both runs are validated by one program
 
 
 class Noting:
-    """A progress that remembers what it was told."""
+    """A progress that keeps what it was told."""
 
     def __init__(self):
         self.told = []
@@ -129,7 +129,7 @@ class Noting:
 
 def test_progress_is_told_the_start_every_epoch_and_the_stop():
     note = Noting()
-    fit(place, Walk(), DATA, SPLIT, Recipe(epochs=2, batch_size=50, optimiser="sgd"), progress=note)
+    fit(place, Descent(), DATA, SPLIT, Recipe(epochs=2, batch_size=50, optimiser="sgd"), progress=note)
     near = pytest.approx([2.999, 2.998])
     assert note.told[0] == ("start", 2, 1, "distance", 0) and note.told[-1] == "stop"
     assert [t[1] for t in note.told[1:-1]] == [0, 1] and [t[2] for t in note.told[1:-1]] == near
@@ -144,7 +144,7 @@ def test_progress_is_stopped_when_training_breaks_off():
 
     note.epoch = broken
     with pytest.raises(KeyboardInterrupt):
-        fit(place, Walk(), DATA, SPLIT, WALK, [Member(learning_rate=1.0)], progress=note)
+        fit(place, Descent(), DATA, SPLIT, DESCENT, [Member(learning_rate=1.0)], progress=note)
     assert note.told[-1] == "stop"
 
 
@@ -176,7 +176,7 @@ class Moody(eqx.Module):
     inference: bool = False
 
 
-class Mood(Walk):
+class Mood(Descent):
     """The loss falls only while training is training; the score is 1 in inference mode."""
 
     def loss(self, model, batch, key, epoch):
@@ -192,7 +192,7 @@ class Mood(Walk):
 def test_training_trains_and_evaluation_is_in_inference_mode_however_a_model_comes():
     assert evaluate(Moody(jnp.zeros(())), Mood(), DATA, [0], ensemble=False) == {"distance": 1.0}
     known = Moody(jnp.asarray(2.0), inference=True)  # as `Fit.model` gives it
-    done = fit(lambda key: known, Mood(), DATA, SPLIT, replace(WALK, epochs=1), [Member(learning_rate=1.0)])
+    done = fit(lambda key: known, Mood(), DATA, SPLIT, replace(DESCENT, epochs=1), [Member(learning_rate=1.0)])
     assert float(done.model().at) == 3.0 and done.model().inference
 
 
@@ -208,17 +208,17 @@ def test_training_trains_and_evaluation_is_in_inference_mode_however_a_model_com
 )
 def test_evaluate_refuses_rows_that_are_not_there(rows, message):
     with pytest.raises(ValueError, match=message):
-        evaluate(Place(jnp.zeros(2)), Walk(), np.arange(24.0), rows)
+        evaluate(Place(jnp.zeros(2)), Descent(), np.arange(24.0), rows)
 
 
 def test_a_run_without_any_finite_score_says_so():
-    done = fit(place, Walk(np.nan), DATA, SPLIT, WALK, [Member(learning_rate=1.0)])
+    done = fit(place, Descent(np.nan), DATA, SPLIT, DESCENT, [Member(learning_rate=1.0)])
     assert done.best_epoch.tolist() == [-1] and len(done.notes) == 1
     assert "no epoch had a finite validation score" in done.notes[0]
 
 
 @dataclass(frozen=True)
-class Alone(Walk):
+class Alone(Descent):
     """Its outputs cannot be mapped over members."""
 
     def outputs(self, model, batch, key):
@@ -230,12 +230,12 @@ def test_members_are_validated_one_after_the_other():
     members = [Member(learning_rate=r) for r in (1.0, 0.5)]
     with pytest.raises(NotImplementedError, match="vmap"):
         jax.vmap(lambda at: Alone().outputs(Place(at), jnp.zeros(2), None))(jnp.zeros(2))
-    done = fit(place, Alone(3.0), DATA, SPLIT, WALK, members)
+    done = fit(place, Alone(3.0), DATA, SPLIT, DESCENT, members)
     assert done.history["validation_distance"][:3].tolist() == [[2.0, 2.5], [1.0, 2.0], [0.0, 1.5]]
 
 
 @dataclass(frozen=True)
-class Drawn(Walk):
+class Drawn(Descent):
     """What is measured is drawn."""
 
     def metrics(self, outputs, batch, weight):
@@ -246,7 +246,7 @@ class Drawn(Walk):
 
 
 def test_every_validation_draws_anew_for_every_member_and_epoch():
-    drawn = fit(place, Drawn(), DATA, SPLIT, WALK, [Member(0), Member(1)]).history["validation_drawn"]
+    drawn = fit(place, Drawn(), DATA, SPLIT, DESCENT, [Member(0), Member(1)]).history["validation_drawn"]
     assert drawn.shape == (6, 2) and len(np.unique(drawn)) == 12
 
 

@@ -1,4 +1,4 @@
-"""Tasks small enough to train in a test: a regression, one that tells which samples were seen when, one that walks."""
+"""Tasks small enough to train in a test: a regression, one that tells which samples it saw, one that only descends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,7 +183,7 @@ def visits(recipe: Recipe, samples: int, splits, members) -> tuple[np.ndarray, n
     return main, attention
 
 
-# --- a walk ---------------------------------------------------------------------------------------------------
+# --- a descent ---------------------------------------------------------------------------------------------------
 
 
 class Place(eqx.Module):
@@ -197,7 +197,7 @@ def place(key) -> Place:
 
 
 @dataclass(frozen=True)
-class Walk:
+class Descent:
     """Every step of `sgd` adds the learning rate; the validation score is the distance from `goal`."""
 
     goal: float = 3.0

@@ -295,7 +295,7 @@ def _sentences() -> Iterator[None]:
         except (DataNotFound, DataCorrupted, ImportError) as error:
             fail(str(error))
         except OSError as error:
-            fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another folder, or make room.")
+            fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another folder, or free some space.")
         except ValueError as error:
             fail(str(error))
         finally:

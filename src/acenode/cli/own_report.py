@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from .own_influence import influence_sections
+
 _SERIES = 300  # at most so many for the error over time
 _VARIABLES = 9  # at most so many panels
 _BINS = 8
@@ -37,13 +39,15 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
         sections += _labels(estimator, panel, table.labels[places])
     else:
         sections += _values(estimator, panel, longest, scale, unit)
+    attention = None
     if estimator.entry_.attends is not None:
         figure = _attention(estimator, panel, longest, scale)
         who = f"{estimator.columns_.id} {panel.ids[longest]}"
         words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
-        attention = page.picture("attention", figure, "attention over time")
-        sections.append(page.Section("Attention", [_time(words, unit)], [attention]))
-    sections += [*_importance(estimator, frame), *_learning(estimator)]
+        drawn = page.picture("attention", figure, "attention over time")
+        attention = page.Section("Attention", [_time(words, unit)], [drawn])
+    sections += influence_sections(estimator, panel[: min(_SERIES, len(panel))], attention)
+    sections += _learning(estimator)
     trained = summary.series - summary.validation_series
     lead = (
         f"Trained on {trained:,} series of {', '.join(map(str, names))}; {summary.validation_series:,} more were set "
@@ -166,11 +170,6 @@ def _labels(estimator: Any, panel: Any, labels: np.ndarray) -> list[Any]:
     figure = fit_plots.reliability(estimator.members_.probabilities(panel), truth, named)
     drawn = page.picture("calibration", figure, "predicted probability and frequency")
     return [page.Section("Calibration", ["How frequent a label is where it is given so much probability."], [drawn])]
-
-
-def _importance(estimator: Any, frame: Any) -> list[Any]:
-    """How much each variable matters, where the estimator can say so."""
-    return []
 
 
 def _learning(estimator: Any) -> list[Any]:

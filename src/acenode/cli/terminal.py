@@ -35,7 +35,7 @@ def checked(call: Callable[[], Result]) -> Result:
         except CheckpointMismatch:
             raise
         except OSError as error:
-            fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another place, or make room.")
+            fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another place, or free some space.")
         except ValueError as error:
             fail(str(error))
 

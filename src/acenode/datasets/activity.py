@@ -183,10 +183,10 @@ def _windows(moments: _Moments, rows: np.ndarray, bin: float | int, path: Path) 
     """The series and labels of the windows that hold the moments `rows` (windows, 50)."""
     number = moments.number[rows]
     times = ((number - number[:, :1]) * bin).astype(np.float32)
-    alike = (np.diff(times) <= 0).any(1)
-    if alike.any():
+    equal = (np.diff(times) <= 0).any(1)
+    if equal.any():
         raise ValueError(
-            f"{path}: some moments of a window are {times[alike][0].max():,.0f} s apart, so that others are the same "
+            f"{path}: some moments of a window are {times[equal][0].max():,.0f} s apart, so that others are the same "
             "number in single precision. A timestamp is wrong, or the bin too small."
         )
     shape = (*rows.shape, len(VARIABLES))

@@ -129,7 +129,7 @@ def read_quantised(path: Path) -> tuple[Table, Reading]:
 
 
 def _as_fields(rows: Iterable[tuple]) -> Iterator[tuple[int, list[str]]]:
-    """Rows as lines of the original format, so that both are checked alike."""
+    """Rows as lines of the original format, so that both are checked in the same way."""
     for number, (sequence, tag, seconds, *rest) in enumerate(rows, 1):
         ticks = None if seconds is None or not math.isfinite(seconds) else round(seconds * TICKS)
         fields = [sequence, tag, ticks, "", *rest]

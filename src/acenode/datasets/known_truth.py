@@ -17,13 +17,13 @@ from jaxtyping import Float
 from ..series import Panel, Query, extrapolate, series as one_series, stack
 
 STEPS = 1000  # times at which a row may lie
-CONTEXT = 0.6  # of the span
-SWITCH = (0.2, 0.6)  # parts of the span between which the influence may switch
+CONTEXT = 0.7  # of the span
+SWITCH = (0.2, 0.4)  # parts of the span between which the influence may switch
 
 
 @dataclass(frozen=True)
 class Rows:
-    """How a system is observed: so many rows in the first 60 % of the span, the context, and in the rest, the query.
+    """How a system is observed: so many rows in the first 70 % of the span, the context, and in the rest, the query.
 
     Rows lie at random among 1,000 equal steps. `noise` and `query_noise` are the standard deviations of what is added
     to the values of either.

@@ -3,8 +3,9 @@
     dtheta_i/dt = omega_i + sum_j W_ij sin(theta_j - theta_i)
 
 `W_ij` is `coupling`, `-coupling` or 0: each sample has a directed signed graph, and another one from a moment on that
-lies between 20 % and 60 % of the span. The natural frequencies `omega` are those of the oscillators, from 0.5 to 1.5,
-the same in all samples. Observed are the sine and cosine of each phase.
+lies between 20 % and 40 % of the span. The natural frequencies `omega` are those of the oscillators, from -3 to 3, the
+same in all samples: they are so far apart that the phases pass each other, without which no one could tell from the
+motion who influences whom. Observed are the sine and cosine of each phase.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from .known_truth import KnownTruth, Rows, check_size, observe, random_graph
 
 def frequencies(oscillators: int) -> np.ndarray:
     """omega."""
-    return np.linspace(0.5, 1.5, oscillators)
+    return np.linspace(-3.0, 3.0, oscillators)
 
 
 def slope(phase: np.ndarray, influence: np.ndarray) -> np.ndarray:
@@ -31,7 +32,7 @@ def generate(
     span: float = 10.0,
     density: float = 0.5,
     coupling: float = 1.0,
-    rows: Rows = Rows(),  # noqa: B008
+    rows: Rows = Rows(context=60, noise=0.02),  # noqa: B008
     switches: bool = True,
     seed: int = 0,
 ) -> KnownTruth:

@@ -5,7 +5,7 @@
 
 S, I and R are the susceptible, infected and recovered parts of a region. `M_ij` is the part of the contacts of region i
 that are with region j, so its rows sum to 1; `1 - mixing` are within the region. Each sample has its own links between
-regions, and other ones from a moment on that lies between 20 % and 60 % of the span. One region has 2 % infected at
+regions, and other ones from a moment on that lies between 20 % and 40 % of the span. One region has 2 % infected at
 first, the others none but 0.01 %. Observed are the infected and the recovered of each region.
 """
 

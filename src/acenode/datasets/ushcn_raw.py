@@ -170,7 +170,7 @@ class _Faults:
                 break
 
     def example(self, text: str) -> bool:
-        """Keep an example if there is room."""
+        """Keep an example if there is space."""
         if len(self.examples) < _EXAMPLES:
             self.examples.append(text)
         return len(self.examples) < _EXAMPLES

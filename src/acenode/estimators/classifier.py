@@ -81,7 +81,7 @@ class Classifier(ClassifierMixin, Estimator):
             if len({str(c) for c in own}) < len(own):
                 raise ValueError(
                     f"the training table: the label {name!r} has the same name as text and as a number; write all "
-                    "labels alike."
+                    "labels in the same way."
                 )
         return {"classes_": classes}, np.asarray([classes.index(item) for item in table.labels], np.int32)
 

@@ -25,6 +25,7 @@ from ..tasks import Forecast, Task
 from . import explain
 from .base import Estimator, values_calibration
 from .calibration import Calibration
+from .importance import importance_frame
 from .inference import scores
 from .inputs import extended, keep_known, mask_of, only_targets
 from .members import mixed
@@ -187,6 +188,15 @@ class Forecaster(Estimator):
         """A picture of one series with its forecast bands, and its attention where the model has one."""
         self._check_fitted()
         return explain.plot_forecast(self, frame, id, at, out)
+
+    def importance(self, frame: Any) -> Any:
+        """Which variable the forecasts depend on: a frame (forecast, hidden, mse, increase, standard_error).
+
+        Each variable is hidden in turn from what comes before the last part (`horizon`) of each series; `increase` is
+        by how much the MSE of forecasting the last part grows (of scaled values).
+        """
+        self._check_fitted()
+        return importance_frame(self, frame)
 
     # --- one observation at a time ------------------------------------------------------------------------------
 
@@ -392,7 +402,7 @@ def _value(given: Any, name: Any) -> float:
 
 @compiled
 def _start(model: GRUODEBayes) -> Memory:
-    return model.fit_reference_statistics()
+    return model.begin()
 
 
 @compiled

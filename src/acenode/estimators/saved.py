@@ -42,8 +42,8 @@ def save(estimator: Any, folder: str | Path) -> Path:
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
         raise ModelFolderError(
-            f"{target} could not be written ({error.strerror or error}); make room, or choose another folder. What was "
-            "there before is as it was."
+            f"{target} could not be written ({error.strerror or error}); free some space, or choose another folder. "
+            "What was there before is as it was."
         ) from error
     return target
 

@@ -99,12 +99,14 @@ class GRUODEBayes(eqx.Module):
     """h(t) follows `ode` by steps of its solver, cut at observations and queries; an observed row changes it by `jump`.
 
     - `first(keep) -> h(0)`, `jump(h, x, observed, mean, log_variance) -> h`, `emission(h, keep) -> (mean,
-      log_variance)`: for one series; `gru_ode_bayes` makes those of the paper;
+      log_variance)`: for one series; `gru_ode_bayes` makes those of the paper. Without a `jump`, the `update` of the
+      ODE is an `Assimilation` and takes the observed values itself;
     - `ode` is any with `begin`, `slope`, `hidden` and `jump`: `NeuralODE`, `AugmentedODE`, `CoEvolvingODE`. Its solver
       has a fixed step, which is the largest one taken. Its `max_steps` are those that a series may take, e.g. its span
       over the step and one for each row whose time is not a whole number of steps; a series that needs more fails,
       with a status, and so does one with rows before `start`;
     - `dropout` acts on the first state and on the emission wherever it is evaluated, one mask a series and call;
+    - `history(series) -> a(0)`, for a batch, reads the first attention of a `CoEvolvingODE` from the whole context;
     - `mixing` weights the penalty: the divergence of the state's emission after a jump from a narrow peak at the value.
 
     The state at a queried time has seen the rows strictly before it.
@@ -112,12 +114,13 @@ class GRUODEBayes(eqx.Module):
 
     first: Callable
     ode: Any
-    jump: Callable
+    jump: Callable | None
     emission: Callable
     start: float = eqx.field(static=True, default=0.0)
     dropout: float = eqx.field(static=True, default=0.2)
     mixing: float = eqx.field(static=True, default=1e-4)
     inference: bool = False
+    history: Callable | None = None
 
     def __check_init__(self):
         if self.ode.solver.adaptive:
@@ -143,6 +146,8 @@ class GRUODEBayes(eqx.Module):
         laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
         ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
+        if self.history is not None:
+            begin = ode.with_weights(begin, self.history(series))
         met = jax.vmap(lambda of, row: of[row])
         x, o = met(values, laid.row), met(observed, laid.row) & (laid.row >= 0)[..., None]
         # A move of the scan is the row of one step and the way through the next, so that the states before the moves
@@ -161,12 +166,12 @@ class GRUODEBayes(eqx.Module):
         status = status_where(too_early, Status.bad_times, status)
         used, none = laid.used.astype(jnp.int32), jnp.zeros(batch, jnp.int32)
         return Trace(
-            states=_zero_unless(status == Status.solved, ode.hidden(queried))[None],
+            states=_zero_unless(status == Status.solved, _outputs(ode, queried))[None],
             summary=ode.hidden(last).reshape(1, batch, -1),
             penalty=self._penalty(pick(ode.hidden(before), rows_at), values, observed & seen[..., None], keep),
             attention=_logits(ode, queried)[None] if attention and hasattr(ode, "logits") else None,
             stats=Stats(used, none, used, used, status),
-            # A renewed attention is one of states after observations; at the very start all series are alike.
+            # A renewed attention is one of states after observations; at the very start all series are the same.
             h0=ode.hidden(last if getattr(ode, "renew", False) else begin),
             times=None,
             keep=keep,
@@ -174,7 +179,7 @@ class GRUODEBayes(eqx.Module):
 
     # --- one observation at a time ----------------------------------------------------------------------------
 
-    def fit_reference_statistics(self, batch: int = 1) -> Memory:
+    def begin(self, batch: int = 1) -> Memory:
         """What is known before the first observation."""
         _, keep = self._masks(batch, None)
         return Memory(self.ode.begin(jax.vmap(self.first)(keep)), jnp.full(batch, self.start))
@@ -199,7 +204,7 @@ class GRUODEBayes(eqx.Module):
 
     def emit(self, memory: Memory) -> tuple[Array, Array]:
         """Mean and log variance of every variable now."""
-        return jax.vmap(self.emission)(self.ode.hidden(memory.state))
+        return jax.vmap(self.emission)(self.ode.output(memory.state))
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -219,16 +224,22 @@ class GRUODEBayes(eqx.Module):
         return advance(self.ode, time, dt, state)
 
     def _observed(self, state, x, observed, keep):
+        jump = self.jump
+        if jump is None:
+            return self.ode.assimilate(state, x, observed)
         h = self.ode.hidden(state)
         keep = jnp.broadcast_to(keep, (h.shape[0], 1)) if jnp.ndim(keep) == 0 else keep
-        after = jax.vmap(lambda h, x, o, k: self.jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
+        after = jax.vmap(lambda h, x, o, k: jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
         return self.ode.jump(state, after, observed.any(axis=1))
 
     def _penalty(self, before: Float[Array, "batch rows ..."], values, observed, keep) -> Float[Array, " batch"]:
         """`mixing` times the mean over observed values of KL(N(mean, variance) after the jump || N(x, 0.01^2))."""
+        jump = self.jump
+        if not self.mixing or jump is None:
+            return jnp.zeros(len(values))
 
         def one(h, x, o, k):
-            mean, log_variance = self.emission(self.jump(h, x, o, *self.emission(h, k)), k)
+            mean, log_variance = self.emission(jump(h, x, o, *self.emission(h, k)), k)
             far = (jnp.exp(log_variance) + jnp.square(mean - x)) / (2 * _POSTERIOR_SD**2)
             return jnp.where(o, np.log(_POSTERIOR_SD) - 0.5 * log_variance + far - 0.5, 0.0)
 
@@ -271,6 +282,11 @@ def gru_ode_bayes(
         dropout,
         mixing,
     )
+
+
+def _outputs(ode, states):
+    """What the emission reads of states (batch, times, ...)."""
+    return jax.vmap(ode.output, in_axes=1, out_axes=1)(states)
 
 
 def _logits(ode, states):

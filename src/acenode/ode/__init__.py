@@ -6,7 +6,7 @@ from .attention import (
     Pairwise as Pairwise,
     Residual as Residual,
 )
-from .coevolve import CoEvolvingODE as CoEvolvingODE
+from .coevolve import Assimilation as Assimilation, CoEvolvingODE as CoEvolvingODE
 from .constant import Constant as Constant
 from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
 from .convolution import Conv as Conv, GroupNorm as GroupNorm
@@ -32,6 +32,12 @@ from .initial import (
     Zeros as Zeros,
     correlation as correlation,
 )
+from .least_squares import (
+    LeastSquares as LeastSquares,
+    LeastSquaresField as LeastSquaresField,
+    LeastSquaresInitial as LeastSquaresInitial,
+    LeastSquaresUpdate as LeastSquaresUpdate,
+)
 from .pairwise_fields import (
     GRULinear as GRULinear,
     GRURows as GRURows,
@@ -40,4 +46,5 @@ from .pairwise_fields import (
     pairwise_field as pairwise_field,
 )
 from .path import Path as Path
+from .signed import MessageField as MessageField, Signed as Signed
 from .solver import BatchCoupled as BatchCoupled, Solver as Solver, Stats as Stats, Status as Status

@@ -67,6 +67,10 @@ class AccumulatedODE(eqx.Module):
         """h, out of the state."""
         return state[0]
 
+    def output(self, state: tuple[Array, Array]) -> Array:
+        """What is read out of the state: h."""
+        return state[0]
+
     def logits(self, state: tuple[Array, Array]) -> Array:
         """a, out of the state."""
         return jax.vmap(self._logits)(state[1], self.first)

@@ -26,6 +26,14 @@ class Attention(eqx.Module):
     def shape(self, h_shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of `a` for a state of shape `h_shape`."""
 
+    def output(self, h: Float[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
+        """What a model reads out of both: h itself, unless the attention knows more of it."""
+        return h
+
+    def of_weights(self, a: Float[Array, "..."], given: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The attention state `a` with the numbers `given` in the place of those that `weights` shows."""
+        return given
+
 
 class Pairwise(Attention):
     """Attention between the dimensions of h, Equation 4: `h' = h softmax(a)^T`.

@@ -1,5 +1,6 @@
 """Attentive co-evolving ODEs: the paper's method, Equations 3 to 5."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -18,6 +19,17 @@ from .path import Path, check_query
 from .solver import SAMPLES, BatchCoupled, Solver, check_solver
 
 Evolution = Literal["evolved", "frozen", "fixed"]
+
+
+class Assimilation(eqx.Module):
+    """An `update` that takes observed values and changes hidden state and attention together, for one sample."""
+
+    @abstractmethod
+    def __call__(
+        self, h: Float[Array, "..."], a: Float[Array, "..."], x: Float[Array, " variables"], observed: Array
+    ) -> tuple[Array, Array]:
+        """h and a after a row of values, of which those `observed` count."""
+
 
 _KNOTS = 33  # times at which a batch-wide attention is stored for evaluation
 
@@ -44,7 +56,8 @@ class CoEvolvingODE(eqx.Module):
 
     For models in which h jumps at observations, the attention is kept at a jump by default. `update(a, before, after)`,
     for one sample, gives it from h before and after the jump: observations then move the attention, and the update
-    belongs to theta_g. `renew` begins anew from `initial` of the new h.
+    belongs to theta_g. `renew` begins anew from `initial` of the new h. An `update` that is an `Assimilation` changes h
+    and a together, from the observed values themselves.
 
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
 
@@ -162,6 +175,10 @@ class CoEvolvingODE(eqx.Module):
         """h, out of the state."""
         return state[0]
 
+    def output(self, state: tuple[Array, Array]) -> Array:
+        """What is read out of the state: h, unless the attention has something to say about it."""
+        return jax.vmap(self.attention.output)(*state)
+
     def logits(self, state: tuple[Array, Array]) -> Array:
         """a, out of the state."""
         return state[1]
@@ -176,10 +193,22 @@ class CoEvolvingODE(eqx.Module):
             a = where_jumped(jumped, self.initial(h), a)
         return h, a
 
+    def with_weights(self, state: tuple[Array, Array], weights: Array) -> tuple[Array, Array]:
+        """The state with another attention, from what `Attention.of_weights` takes."""
+        h, a = state
+        a = jax.vmap(self.attention.of_weights)(a, weights)
+        return h, stop_gradient(a) if self.hold_attention else a
+
+    def assimilate(self, state: tuple[Array, Array], x: Array, observed: Bool[Array, "batch variables"]):
+        """The state after a row of observed values, by an `update` that is an `Assimilation`."""
+        assert isinstance(self.update, Assimilation)
+        h, a = jax.vmap(self.update)(*state, x, observed)
+        return h, stop_gradient(a) if self.hold_attention else a
+
     def _right_hand_side(self) -> Callable:
         # A class that only inherits `beside` may answer otherwise than what it inherits.
-        alike = type(self.f) is type(self.g) and "beside" in vars(type(self.f))
-        stackable = alike and not self.hold_attention
+        same_class = type(self.f) is type(self.g) and "beside" in vars(type(self.f))
+        stackable = same_class and not self.hold_attention
         if stackable and jax.default_backend() != "cpu":  # on a CPU it was measured to be slower
             return _CoupledAsOne(self.f.beside(self.g), self.attention)  # pyright: ignore[reportFunctionMemberAccess]
         assert self.g is not None  # checked by __init__

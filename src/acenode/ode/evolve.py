@@ -63,6 +63,10 @@ class NeuralODE(eqx.Module):
         """h, out of the state."""
         return state
 
+    def output(self, state: Array) -> Array:
+        """What is read out of the state."""
+        return state
+
     def jump(self, state: Array, h: Array, jumped: Bool[Array, " batch"]) -> Array:
         """The state with another h for the samples that jumped."""
         return where_jumped(jumped, h, state)
@@ -96,6 +100,10 @@ class AugmentedODE(eqx.Module):
 
     def hidden(self, state: Array) -> Array:
         """h, its extra dimensions among it."""
+        return state
+
+    def output(self, state: Array) -> Array:
+        """What is read out of the state."""
         return state
 
     def jump(self, state: Array, h: Array, jumped: Bool[Array, " batch"]) -> Array:

@@ -44,7 +44,7 @@ WIDTH, WIDE, EXTRA, BLOCKS = 64, 128, 5, 6
 PLAIN, PLAIN_WIDE = "ODE-Net", "ODE-Net (width 128)"
 AS_MANY = "ODE-Net (as many weights)"  # as ACE-ODE-Net has
 DEEP = 4  # convolutions of a g deeper than the paper's
-TOLERANCE = 1e-3  # for every model alike; the published runs had 1e-3 to 1e-5, not the same for all models of a table
+TOLERANCE = 1e-3  # for every model; the published runs had 1e-3 to 1e-5, not the same for all models of a table
 BATCH, VALIDATION, EPOCHS = 128, 5000, 160
 GRID = tuple(product((1e-3, 5e-2, 1e-2), (1e-3, 1e-4)))  # the paper's, of learning rate and lambda (Equation 6)
 

@@ -12,7 +12,7 @@ from ..paper.tables import TABLES
 from .scores import ROW, Frame, full_runs, metrics_of
 from .statistics import ALPHA, Difference, Moments, difference, gain, holm, moments, welch
 
-EFFECT = 0.1  # of the score of the other row: the effect asked about where the paper has none
+EFFECT = 0.1  # of the score of the other row: the effect of interest where the paper has none
 UNIFORM = 0.99  # normalised entropy of an attention that does not choose
 
 _OWN = {"grid", "penalty", "eval_batch", "reference"}  # settings that a comparison does not hang on
@@ -49,7 +49,7 @@ def comparisons(frame: Frame) -> Frame:
 
 
 def verdict(line: Mapping[str, Any]) -> str:
-    """A word for a valid comparison: inconclusive if not significant, and less precise than the effect asked about."""
+    """A word for a valid comparison: inconclusive if not significant, and less precise than the effect of interest."""
     if line["p_holm"] <= ALPHA:
         return "significant gain" if gain(line["difference"], line["metric"]) > 0 else "significant loss"
     precise = (line["high"] - line["low"]) / 2 <= line["effect"]
@@ -144,7 +144,7 @@ def unequal_settings(row: Row, base: Any, one: Frame, other: Frame) -> list[str]
 
 
 def _effect(row: Row, name: str, metric: str, runs: Frame) -> tuple[float, float]:
-    """The published difference between two rows, and the effect asked about: that, or the largest published gain.
+    """The published difference between two rows, and the effect of interest: that, or the largest published gain.
 
     It is 0 if the data or the query are not the published ones, or there is no such number.
     """

@@ -69,7 +69,7 @@ def from_long(
     - `frame`, `missing`, `unit`: as for `from_wide`.
     - `id`, `time`, `variable`, `value`: names of the columns.
     - `variables`: the variables to keep, in this order; as they first appear if not given. Give it to read two frames
-        alike, as one variable may be absent from one of them.
+        the same way, as one variable may be absent from one of them.
     """
     what = "from_long"
     whole = frame_of(frame, what)

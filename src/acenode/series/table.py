@@ -161,7 +161,7 @@ def value_columns(
 
 
 def named_once(values: Any, what: str) -> tuple[Any, ...]:
-    """The names of variables, or of one: at least one, no two alike."""
+    """The names of variables, or of one: at least one, no two the same."""
     names = (values,) if isinstance(values, str) else tuple(values)
     if not names:
         raise ValueError(f"{what}: no variable is named; name at least one.")

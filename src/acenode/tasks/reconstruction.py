@@ -45,7 +45,7 @@ class Reconstruction:
 
     Metrics over the scored values: `mse` is the published one, over a variable's points, then over all variables and
     records, whether observed or not, each sample of the model by itself; `mse_per_value` is that of the mean over the
-    samples, over all scored values alike.
+    samples, over all scored values.
     """
 
     noise: float = 0.01

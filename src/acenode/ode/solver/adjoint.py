@@ -35,7 +35,7 @@ class Tape(NamedTuple):
 
     @classmethod
     def empty(cls, y0: PyTree, times, control: Control | None) -> "Tape":
-        """A tape with room for what `control` allows, or with none."""
+        """A tape with space for what `control` allows, or with none."""
         rows, slots = (control.max_steps, control.checkpoints) if control is not None else (0, 0)
         return cls(
             t=jnp.zeros((rows, times.shape[0]), times.dtype),
