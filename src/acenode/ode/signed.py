@@ -45,17 +45,22 @@ class Signed(Attention):
 
 
 class MessageField(VectorField):
-    """f of rows that move by themselves and by messages: `dh_i/dt = b(h_i, e_i) + h'_i`.
+    """f of rows that move by themselves and by messages: `dh_i/dt = L_i h_i + b(h_i, e_i) + h'_i`.
 
-    b is one network for all rows and e_i a learned place that tells them apart (`RowField`).
+    L_i is a matrix of each row, 0 at first; b is one network for all rows and e_i a learned place that tells them apart
+    (`RowField`).
     """
 
+    linear: Float[Array, "n c c"]
     own: RowField
     takes = ("attended", "state")
 
     def __init__(self, shape: tuple[int, int], width: int = 32, hidden: int = 1, rank: int = 2, *, key: PRNGKeyArray):
+        rows, channels = shape
+        self.linear = jnp.zeros((rows, channels, channels))
         self.own = RowField(shape, width, hidden, rank, key=key)
 
     def __call__(self, t, attended: Float[Array, "n *m c"], h: Float[Array, "n c"]) -> Float[Array, "n c"]:
         # A least-squares attention has the messages themselves after their sum.
-        return self.own(t, h) + (attended if attended.ndim == 2 else attended[:, 0])
+        influence = attended if attended.ndim == 2 else attended[:, 0]
+        return (self.linear * h[:, None]).sum(axis=2) + self.own(t, h) + influence

@@ -16,6 +16,7 @@ import numpy as np
 from ..train import Bar, Fit, Member, Progress, Recipe, device_kind, evaluate, fit, parameter_count
 from . import results
 from .baselines import Baseline
+from .existing import Existing
 from .figures import has_g
 from .row import Refused, Row
 
@@ -52,20 +53,21 @@ def reproduce(
         return _score_baseline(row, seeds, folder, data_dir)
     recipe = row.recipe(epochs or (math.ceil(row.epochs / QUICK) if quick else row.epochs))
     given = tuple(dict.fromkeys(product(learning_rates or (row.learning_rate,), penalties or (row.penalty,))))
-    settings = _grid(row) if grid else given
+    if grid and not row.grid:
+        raise Refused(f"{row.name} of {row.table} has no grid.")
+    settings = row.grid if grid else given
     queried = settings if grid or learning_rates or penalties else None
-    files = {seed: results.path_of(folder, row.table, row.name, seed, quick, row.dataset) for seed in seeds}
-    missing = [seed for seed, path in files.items() if not _done(row, recipe.epochs, queried, path)]
+    existing = Existing.read(folder, row, seeds, quick)
+    missing = existing.missing(row, recipe.epochs, queried)
     if not missing:
         return []
     if queried is None:
-        settings = _tried_before([files[seed] for seed in missing]) or settings
-    _lose_nothing(recipe.epochs, [files[seed] for seed in missing])
+        settings = existing.tried(missing) or settings
     with _loading:
         prepared = row.data(data_dir, missing)
     build = ft.partial(row.build, **prepared.given)
     if grid and not has_g(eqx.filter_eval_shape(build, jax.random.key(0))):
-        settings = _rates_only(row, settings)
+        settings = row.rates_only(settings)
     splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
     members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
     outcome = fit(
@@ -133,49 +135,6 @@ def _health(history: Mapping[str, Sequence[float]], best: int) -> dict[str, floa
     return {**health, "gradient_ratio": ratio}
 
 
-def _done(row: Row, epochs: int, queried: Sequence[tuple[float, float]] | None, path: Path) -> bool:
-    """Whether there is a result, made with the settings that the row has now and with those that are queried."""
-    if not path.exists():
-        return False
-    made: Mapping[str, Any] = results.read(path).config
-    if made.get("epochs", 0) < epochs or row.changed(made):
-        return False
-    own = [{name: made.get(name) for name in ("learning_rate", "penalty")}]
-    tried = {(each["learning_rate"], each["penalty"]) for each in made.get("grid", own)}
-    return queried is None or tried in (set(queried), set(_rates_only(row, queried)))
-
-
-def _tried_before(files: Sequence[Path]) -> Sequence[tuple[float, float]]:
-    """The settings among which older results were chosen, if they were."""
-    for path in files:
-        made: Mapping[str, Any] = results.read(path).config if path.exists() else {}
-        if "grid" in made:
-            return tuple((each["learning_rate"], each["penalty"]) for each in made["grid"])
-    return ()
-
-
-def _lose_nothing(epochs: int, files: Sequence[Path]) -> None:
-    """Refuse to replace results by those of a shorter training."""
-    for path in files:
-        had = int(str(results.read(path).config.get("epochs", 0))) if path.exists() else 0
-        if had > epochs:
-            raise Refused(
-                f"{path} is of a training of {had} epochs with other settings; {epochs} epochs will not replace it. "
-                "Write to another folder of results, or train as many."
-            )
-
-
-def _grid(row: Row) -> Sequence[tuple[float, float]]:
-    if not row.grid:
-        raise Refused(f"{row.name} of {row.table} has no grid.")
-    return row.grid
-
-
-def _rates_only(row: Row, settings: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """For a model without g: lambda is of theta_g alone, so all of its values would train the same model."""
-    return tuple(dict.fromkeys((rate, row.penalty) for rate, _ in settings))
-
-
 def _choose(row: Row, outcome: Fit, settings: int) -> tuple[list[int], dict[tuple[float, float], float]]:
     """The members with the setting that has the best mean validation score, and that score of every setting."""
     scores = outcome.best_score.reshape(settings, -1).mean(axis=1)
@@ -199,12 +158,8 @@ def _look(row: Row, told: tuple) -> tuple[Mapping[str, float], dict[str, Mapping
 
 def _score_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir) -> list[results.Result]:
     """Write the scores of a row that is not trained."""
-    seeds = seeds if row.by_seed else [0]
-    paths = {seed: results.path_of(folder, row.table, row.name, seed, dataset=row.dataset) for seed in seeds}
-    for path in paths.values():
-        if path.exists():
-            results.read(path)  # or a broken file would count as done
-    seeds = [seed for seed, path in paths.items() if not path.exists()]
+    existing = Existing.read(folder, row, seeds if row.by_seed else [0])
+    seeds = [seed for seed in existing.files if seed not in existing.made]
     written = []
     for seed, metrics in zip(seeds, row.score(data_dir, seeds) if seeds else (), strict=True):
         result = results.Result(

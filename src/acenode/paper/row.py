@@ -15,6 +15,7 @@ from ..train import Recipe
 _BESIDE_TRAINING = ("epochs", "eval_batch")  # parts of a recipe that do not make another run
 _OF_ATTENTION = ("norm", "attention_rate", "attention_decay")  # that concern theta_g alone
 
+Setting = tuple[float, float]  # learning rate and lambda
 # From a trained model, its task, the data and the test samples.
 Figure = Callable[[Any, Any, Any, Any], Mapping[str, Any]]
 
@@ -71,7 +72,7 @@ class Row:
     candidate: bool = False  # one of several settings: only the best by validation is compared on test data
     variables: tuple[str, ...] = ()  # names of what attends to what; none for hidden dimensions
     reported: tuple[str, ...] = ()  # metrics to show beside the one that chooses the epoch and the published ones
-    grid: tuple[tuple[float, float], ...] = ()  # the paper's, of learning rate and lambda
+    grid: tuple[Setting, ...] = ()  # the paper's
     measures: Figure | None = None  # more metrics on the test samples
     figures: Mapping[str, Figure] = field(default_factory=dict)  # by the kinds of `Result.figures`
 
@@ -80,6 +81,10 @@ class Row:
         base = self.base and f"{self.base}, {name}"
         controls = tuple(f"{each}, {name}" for each in self.controls)
         return replace(self, name=f"{self.name}, {name}", base=base, controls=controls, **changes)
+
+    def rates_only(self, settings: Sequence[Setting]) -> tuple[Setting, ...]:
+        """For a model without g: lambda is of theta_g alone, so all of its values would train the same model."""
+        return tuple(dict.fromkeys((rate, self.penalty) for rate, _ in settings))
 
     def changed(self, made: Mapping[str, Any]) -> tuple[str, ...]:
         """Settings that a run had otherwise, by the `config` of its result; functions, as a schedule is, do not count.
