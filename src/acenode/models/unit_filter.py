@@ -5,8 +5,6 @@ m(h_i, h_j)` and is corrected by observations. How the weights w get their value
 attentive model and its controls, which have the same parts otherwise.
 """
 
-from typing import Literal, get_args
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,7 +25,7 @@ from ..ode.coevolve import Assimilation
 from ..series import Series
 from .gru_ode_bayes import GRUODEBayes
 
-Weights = Literal["least squares", "frozen", "uniform", "none", "static graph", "oracle", "additive"]
+WEIGHTS = ("least squares", "additive", "frozen", "uniform", "none", "static graph", "oracle")
 
 
 class UnitFirst(eqx.Module):
@@ -86,7 +84,7 @@ class PairEncoder(eqx.Module):
             x, counts = row
             return jnp.where(counts, jax.vmap(self.cell)(x, state), state), None
 
-        start = jnp.zeros((batch * units * units, self.cell.hidden_size), values.dtype)
+        start = jnp.zeros((batch * units * units, self.cell.hidden_size), self.cell.weight_hh.dtype)
         last, _ = jax.lax.scan(step, start, (given, counts))
         return jax.vmap(self.readout)(last).reshape(batch, units, units)
 
@@ -106,7 +104,7 @@ class OracleUpdate(Assimilation):
 def unit_filter(
     units: int,
     channels: int,
-    weights: Weights = "least squares",
+    weights: str = "least squares",
     width: int = 32,
     solver: Solver = Solver("midpoint", step=0.25, max_steps=128),  # noqa: B008
     *,
@@ -120,8 +118,8 @@ def unit_filter(
     - `static graph`: read from the whole history of the series by a `PairEncoder`, constant in time;
     - `oracle`: the true ones, which come with every row.
     """
-    if weights not in get_args(Weights):
-        raise ValueError(f"unit_filter(weights={weights!r}): choose from {', '.join(get_args(Weights))}.")
+    if weights not in WEIGHTS:
+        raise ValueError(f"unit_filter(weights={weights!r}): choose from {', '.join(WEIGHTS)}.")
     one, two, three, four = jax.random.split(key, 4)
     adapts = weights in ("least squares", "additive")
     mean = jnp.zeros((units, units))

@@ -1,6 +1,6 @@
-"""Every table of the paper and its rows, and ours: a process whose optimum is known, the settings, Physiome-ODE."""
+"""Every table of the paper and its rows, and ours: known optimum, settings, Physiome-ODE, known influence."""
 
-from . import activity, climate, double_ou, images, physiome, physionet, settings
+from . import activity, climate, double_ou, images, known_truth, physiome, physionet, settings
 from .baselines import Baseline
 from .published import published
 from .row import Row
@@ -13,6 +13,7 @@ TABLES: dict[str, tuple[Row | Baseline, ...]] = {
     "double-ou": double_ou.ROWS,
     settings.TABLE: settings.ROWS,
     physiome.TABLE: physiome.ROWS,
+    known_truth.TABLE: known_truth.ROWS,
 }
 
 
