@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Classifier as Classifier,
         Forecaster as Forecaster,
         Imputer as Imputer,
+        Regressor as Regressor,
         load as load,
     )
     from .ode import (
@@ -59,7 +60,7 @@ _NAMES = {
     "models": (),
     "tasks": ("Forecast",),
     "train": ("Member", "Recipe", "evaluate", "fit"),
-    "estimators": ("Classifier", "Forecaster", "Imputer", "load"),
+    "estimators": ("Classifier", "Forecaster", "Imputer", "Regressor", "load"),
     "datasets": (),
     "report": (),
 }

@@ -11,12 +11,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
-from acenode.train import CheckpointMismatch, fit
+from acenode.estimators import auto
+from acenode.estimators.named import train_named
+from acenode.train import CheckpointMismatch
 
 COLUMNS = ("patient", "hour", "pulse", "pressure", "died")
 QUICK = ("--epochs", "2", "--hidden", "4", "--no-report")
@@ -83,7 +84,9 @@ def test_a_forecast_from_file_to_file(place, data, model):
 
 def test_a_run_has_its_page(model):
     names = {path.name for path in (model / "report").iterdir()}
-    assert names == {"index.html", "series.svg", "error.svg", "learning.svg"}  # this model has no attention
+    pictures = {"series-typical", "series-hard", "series-longest", "error", "calibration", "residuals", "learning"}
+    pictures |= {"importance"}
+    assert names == {"index.html", *(f"{each}.svg" for each in pictures)}  # this model has no attention
     text = (model / "report" / "index.html").read_text()
     assert "Trained on 10 series of pulse, pressure; 2 more were set aside for validation" in text
 
@@ -146,6 +149,71 @@ print(*np.asarray(mean)[0, 0])
     done = subprocess.run([sys.executable, "-c", "import jax.export\n" + script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [float(x) for x in done.stdout.split()] == pytest.approx(expected, rel=1e-4)
+
+
+# --- the choice among candidates, long tables -------------------------------------------------------------------
+
+
+def test_where_only_baselines_are_left_that_is_said_first(place, data, monkeypatch):
+    monkeypatch.setitem(auto.CANDIDATES, "forecast", ())
+    out = place / "chosen"
+    given = ("--value", "pulse", "--value", "pressure", "--report", "--minutes", 1)
+    result = train(data, out, *given)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("note: no model beats the plain baselines on validation")
+    table = result.stdout[result.stdout.index("candidates") :]
+    assert all(name in table for name in ("last-value", "mean", "linear"))
+    head = json.loads((out / "model.json").read_text())
+    assert head["leaderboard"][0]["model"] == head["settings"]["model"]
+    page = (out / "report" / "index.html").read_text()
+    assert "No model beats the plain baselines" in page and "Candidates" in page
+    shown = json.loads(train(data, out, *given, "--json").stdout)
+    assert len(shown["leaderboard"]) == 3
+    assert run("predict", out, data, "--at", 9, "--out", place / "plain.csv").exit_code == 0
+
+
+def test_a_long_table_is_as_good_as_a_wide_one(tmp_path, data):
+    names = COLUMNS[2:4]
+    long = [
+        [*row[:2], name, value] for row in rows() for name, value in zip(names, row[2:4], strict=True) if value != ""
+    ]
+    path = write(tmp_path / "long.csv", long, ("patient", "hour", "kind", "number"))
+    options = ("--variable", "kind", "--value", "number")
+    done = train(path, tmp_path / "m", *options, "--model", "linear")
+    assert done.exit_code == 0, done.output
+    wide = train(data, tmp_path / "w", "--model", "linear", "--drop", "died")
+    assert wide.exit_code == 0, wide.output
+    for model, given, more in (("m", path, options), ("w", data, ())):
+        answer = run("predict", tmp_path / model, given, "--at", 9, "--out", tmp_path / f"{model}.csv", *more)
+        assert answer.exit_code == 0, answer.output
+    assert (tmp_path / "m.csv").read_text() == (tmp_path / "w.csv").read_text()
+    scores = [run("evaluate", tmp_path / m, g, *o).stdout for m, g, o in (("m", path, options), ("w", data, ()))]
+    assert scores[0] == scores[1]
+    nothing = train(path, tmp_path / "n", "--variable", "kind")
+    assert nothing.exit_code == 1 and "name its column of values with --value" in nothing.stderr
+    twice = write(tmp_path / "twice.csv", [*long, long[0]], ("patient", "hour", "kind", "number"))
+    refused = train(twice, tmp_path / "n", *options)
+    assert refused.exit_code == 1 and "appears twice at patient 'p0'" in refused.stderr
+
+
+def test_roles_of_columns_by_options(tmp_path, data):
+    table = [[*row, k // 8 % 3, "warm" if k // 8 % 2 else "cold"] for k, row in enumerate(rows())]
+    path = write(tmp_path / "roles.csv", table, (*COLUMNS, "age", "ward"))
+    options = ("--static", "age", "--static", "ward", "--future", "hours", "--model", "linear")
+    absent = train(path, tmp_path / "m", *options, "--drop", "died")
+    assert absent.exit_code == 1 and "no column 'hours'" in absent.stderr
+    labels = ("--task", "classify", "--label", "died", "--label", "ward", "--model", "statistics", "--static", "age")
+    both = train(path, tmp_path / "both", *labels)
+    assert both.exit_code == 0, both.output
+    assert run("predict", tmp_path / "both", path, "--out", tmp_path / "p.csv").exit_code == 0
+    with (tmp_path / "p.csv").open() as file:
+        answer = next(csv.DictReader(file))
+    assert set(answer) == {"patient", "p_died_0", "p_died_1", "p_ward_cold", "p_ward_warm"}
+    assert float(answer["p_ward_cold"]) + float(answer["p_ward_warm"]) == pytest.approx(1)
+    metrics = json.loads(run("evaluate", tmp_path / "both", path, "--json").stdout)
+    assert {"accuracy_died", "accuracy_ward"} <= set(metrics)
+    late = train(path, tmp_path / "n", "--task", "impute", "--future", "age")
+    assert late.exit_code == 1 and "--future is for --task forecast" in late.stderr
 
 
 # --- bad input ------------------------------------------------------------------------------------------------
@@ -235,6 +303,7 @@ def test_missing_columns_files_and_tasks(tmp_path, data):
     fails("no column 'who'; the columns are", "train", data, "--id", "who", "--time", "hour", *out)
     fails("no column 'sex'", "train", data, "--id", "patient", "--time", "hour", "--value", "sex", *out)
     fails("no such file", "train", tmp_path / "not.csv", "--id", "patient", "--time", "hour", *out)
+    fails("regress needs a label", "train", data, "--id", "patient", "--time", "hour", "--task", "regress", *out)
     fails("classify needs a label", "train", data, "--id", "patient", "--time", "hour", "--task", "classify", *out)
     fails("no model of this name", "train", data, "--id", "patient", "--time", "hour", "--model", "gpt", *out)
     (tmp_path / "empty.csv").write_text("")
@@ -340,7 +409,7 @@ def test_a_place_that_no_model_can_have_is_refused_before_the_training(tmp_path,
     def never(*_, **__):
         raise AssertionError("trained")
 
-    monkeypatch.setattr("acenode.estimators.base.fit", never)
+    monkeypatch.setattr("acenode.estimators.base.train_named", never)
     (tmp_path / "mine.txt").write_text("mine")
     monkeypatch.chdir(tmp_path)
     for out, words in ((".", "holds other files, such as mine.txt"), ("mine.txt", "mine.txt is a file")):
@@ -362,18 +431,18 @@ def test_an_interrupted_training_with_other_settings_is_not_thrown_away(tmp_path
 
     left = tmp_path / ".model-training.safetensors"
     left.write_text("an earlier run")
-    monkeypatch.setattr("acenode.estimators.base.fit", interrupted)
+    monkeypatch.setattr("acenode.estimators.base.train_named", interrupted)
     result = train(data, tmp_path / "model", *FORECAST)
     assert result.exit_code == 1 and "an interrupted training with other data or settings" in result.stderr
     assert left.read_text() == "an earlier run"
 
 
-def test_a_training_that_ran_away_is_not_saved(tmp_path, data, monkeypatch):
-    def ran_away(*arguments, **options):
-        done = fit(*arguments, **options)
-        return replace(done, best_score=np.full_like(done.best_score, np.inf))
+def test_a_training_that_diverged_is_not_saved(tmp_path, data, monkeypatch):
+    def diverged(*arguments, **options):
+        done = train_named(*arguments, **options)
+        return replace(done, metrics={name: math.nan for name in done.metrics})
 
-    monkeypatch.setattr("acenode.estimators.base.fit", ran_away)
+    monkeypatch.setattr("acenode.estimators.base.train_named", diverged)
     result = train(data, tmp_path / "model", *FORECAST)
     assert result.exit_code == 1 and "nothing is saved. Try a lower --learning-rate." in result.stderr
     assert not list(tmp_path.iterdir())
@@ -399,9 +468,10 @@ from acenode.cli.main import app
 from acenode.estimators import base
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-real = base.fit
+real = base.train_named
 
-def slow(*arguments, progress, **options):
+def slow(*arguments):
+    *others, progress = arguments
     shown = progress.epoch
 
     def epoch(number, record, samples):
@@ -413,9 +483,9 @@ def slow(*arguments, progress, **options):
         shown(number, record, samples)
 
     progress.epoch = epoch
-    return real(*arguments, progress=progress, **options)
+    return real(*others, progress)
 
-base.fit = slow
+base.train_named = slow
 app(sys.argv[2:])
 """
 
@@ -462,3 +532,51 @@ def test_a_second_ctrl_c_ends_at_once_and_loses_no_epoch(interrupted, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == -signal.SIGINT
     assert (tmp_path / ".model-training.safetensors").exists()
+
+
+# A search whose first candidate is compiled when a file is there, or after a minute.
+SLOW_SEARCH = """
+import os, signal, sys, time
+from pathlib import Path
+from acenode.cli.main import app
+from acenode.estimators import auto, base
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+auto.CANDIDATES["forecast"] = ("gru-d",)
+
+class Slow(base.Search):
+    def _tell(self, run, record):
+        if run.epochs == 1:
+            os.write(1, b"begun\\n")
+            began = time.monotonic()
+            while not Path(sys.argv[1]).exists() and time.monotonic() < began + 60:
+                time.sleep(0.01)
+        super()._tell(run, record)
+
+base.Search = Slow
+app(sys.argv[2:])
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_search_with_the_best_so_far(tmp_path, data):
+    end = tmp_path / "end"
+    command = ["train", data, "--id", "patient", "--time", "hour", "--out", tmp_path / "model", *QUICK, "--minutes", 60]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW_SEARCH, end, *map(str, command)], text=True, env=environment, **pipes
+    ) as process:
+        try:
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGINT)
+            while not (line := process.stderr.readline()).startswith("Stopping at the end of the epoch"):
+                assert line  # else it ended without an answer
+            end.touch()
+            shown, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert "stopped before the budget was spent; the best so far is kept." in errors and "gru-d" in shown
+    head = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert "gru-d" in [row["model"] for row in head["leaderboard"]]

@@ -83,10 +83,10 @@ def test_an_id_may_be_1_0_where_it_is_1_in_another_table(tmp_path):
 
 def test_labels_are_trimmed_and_text_where_they_have_to_be(tmp_path):
     path = written(tmp_path, "id,state", "1,no ", "2, no", "3,yes")
-    assert read_table(path, label="state")["state"].to_list() == ["no", "no", "yes"]
+    assert read_table(path, labels=["state"])["state"].to_list() == ["no", "no", "yes"]
     path = written(tmp_path, "id,state", "1,1", "2,2")
-    assert read_table(path, label="state")["state"].to_list() == [1, 2]
-    assert read_table(path, label="state", text={"state"})["state"].to_list() == ["1", "2"]
+    assert read_table(path, labels=["state"])["state"].to_list() == [1, 2]
+    assert read_table(path, labels=["state"], text={"state"})["state"].to_list() == ["1", "2"]
 
 
 def test_leading_zeros_stay(tmp_path):
@@ -265,7 +265,7 @@ def test_cells_may_be_separated_otherwise(tmp_path, separator):
 
 def test_numbers_have_a_comma_where_cells_have_another_separator(tmp_path):
     lines = ("id;t;x;y;ward;label", "1,5;0,5;-1,25e1;3;a,1;1,5", "2,5;1,0;,5;;b;2,5")
-    table = read_table(written(tmp_path, *lines), id="id", label="label")
+    table = read_table(written(tmp_path, *lines), id="id", labels=["label"])
     assert table.drop("ward").to_dicts() == [
         {"id": "1,5", "t": 0.5, "x": -12.5, "y": 3, "label": "1,5"},
         {"id": "2,5", "t": 1.0, "x": 0.5, "y": None, "label": "2,5"},

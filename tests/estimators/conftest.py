@@ -36,4 +36,4 @@ def classifier(frame, own_entry):
 
 @pytest.fixture(scope="session")
 def imputer(frame):
-    return Imputer(**SMALL).fit(frame)
+    return Imputer(**SMALL, model="ace-latent-ode").fit(frame)

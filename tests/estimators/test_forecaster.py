@@ -312,7 +312,7 @@ def test_columns_that_are_new_are_left_alone(forecaster, frame):
     [
         ({"horizon": 1.0}, "horizon=1.0.*between 0 and 1"),
         ({"quantiles": (0.5, 1.0)}, "1.0 is not between 0 and 1"),
-        ({"model": "transformer"}, "no model of this name; choose from ace-variables"),
+        ({"model": "transformer"}, "no model of this name; choose from auto, ace-variables"),
         ({"epochs": 0}, "epochs=0: expected a positive number"),
         ({"values": ["heat", "heat"]}, "'heat' is named twice"),
     ],
@@ -429,7 +429,7 @@ def test_without_a_frame_or_updates_there_is_no_answer(forecaster):
 
 def test_models_that_need_the_whole_history_cannot_follow(forecaster, classifier):
     other = copy.copy(forecaster)
-    other.model_, other.settings_ = classifier.model_, classifier.settings_
+    other.members_, other.settings_ = classifier.members_, classifier.settings_
     with pytest.raises(ValueError, match="own needs the whole history; choose a model such as gru-ode-bayes"):
         other.update("a", 1.0, {"heat": 1.0})
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from frames import machines
 
-from acenode.estimators import MODELS, Classifier, Forecaster, Imputer
+from acenode.estimators import MODELS, Classifier, Forecaster, Imputer, Regressor
 from acenode.estimators.inference import with_enough_steps, without_sampling
 from acenode.estimators.registry import Entry, entry, name_of
 from acenode.estimators.training import choose_settings, read_training, sizes
@@ -29,12 +29,12 @@ def some_weights(estimator):
     return jax.tree.map(lambda x: rng.normal(0, 0.1, x.shape) if is_shape(x) else x, made)
 
 
-@pytest.mark.parametrize("kind", [Forecaster, Classifier, Imputer])
+@pytest.mark.parametrize("kind", [Forecaster, Classifier, Imputer, Regressor])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_can_be_built_for_every_task(model, kind):
     estimator, _ = unfitted(kind, model)
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
-    assert (made.head is None) == (kind is not Classifier and MODELS[model].state is None)
+    assert (made.head is None) == (kind in (Forecaster, Imputer) and MODELS[model].state is None)
     assert len(jax.tree.leaves(made)) > 3
 
 
@@ -66,7 +66,9 @@ def test_names_are_known_or_refused():
     own = Entry(lambda s, key: None, lambda s: 1, None, "mine")
     assert entry("gru-d") is MODELS["gru-d"] and entry(own) is own
     assert name_of(own) == "own" and name_of("gru-d") == "gru-d"
-    with pytest.raises(ValueError, match="there is no model of this name; choose from ace-variables, .* or give an"):
+    with pytest.raises(
+        ValueError, match="there is no model of this name; choose from auto, ace-variables, .* or give an"
+    ):
         entry("gru")
 
 
@@ -83,7 +85,7 @@ def test_steps_grow_with_the_queries_and_only_then():
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
     few, many = np.zeros((5, 3)), np.full((5, 300), 40.0)
     assert with_enough_steps(made, panel, few) is made
-    assert with_enough_steps(made, panel, many).model.ode.solver.max_steps == 1024
+    assert with_enough_steps(made, panel, many).model.ode.solver.max_steps == 512
     latent, _ = unfitted(Forecaster, "latent-ode")
     made = eqx.filter_eval_shape(latent._build, jax.random.key(0))
     far = with_enough_steps(made, panel, np.full((5, 1), 3 * latent.settings_.span))

@@ -115,8 +115,8 @@ def test_the_host_stays_on_the_host_and_the_device_on_the_device():
 def test_refusals():
     batch = batch_of(np.ones((2, 3, 2)), np.ones((2, 3, 2), bool))
     scaler = Scaler.fit(batch)
-    with pytest.raises(ValueError, match=r"Scaler.fit: kind is 'robust'; expected one of standard, minmax"):
-        Scaler.fit(batch, "robust")
+    with pytest.raises(ValueError, match=r"Scaler.fit: kind is 'mad'; expected one of standard, robust, minmax"):
+        Scaler.fit(batch, "mad")
     for where in (np.ones(3, bool), np.ones(2), np.asarray(True)):
         with pytest.raises(ValueError, match=r"where has dtype .* of the first axes of \(2, 3, 2\)"):
             Scaler.fit(batch, where=where)

@@ -15,9 +15,18 @@ from .terminal import checked, fail, interruptible
 
 File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: one row for each id and time.")]
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
+Variable = Annotated[
+    str | None,
+    typer.Option(help="Of a long table, the column that names a row's variable; --value names that of its value."),
+]
+Value = Annotated[str | None, typer.Option(help="Of a long table, the column of values.")]
 STOPPING = (
     "Stopping at the end of the epoch, with the best model so far; Ctrl-C again stops at once. The same command "
     "resumes from the last whole epoch."
+)
+STOPPING_SEARCH = (
+    "Stopping at the end of the epoch, or when the program being compiled is ready, with the best model so far; Ctrl-C "
+    "again stops at once, and nothing is saved then."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -25,6 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 class Task(StrEnum):
     forecast = "forecast"
     classify = "classify"
+    regress = "regress"
     impute = "impute"
 
 
@@ -39,9 +49,20 @@ def train(
     time: Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     task: Annotated[Task, typer.Option(help="What to learn.")] = Task.forecast,
-    label: Annotated[str | None, typer.Option(help="The column of the label, for classify.")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", help="The column of the label or target of a series; classify takes several."),
+    ] = None,
     values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
+    variable: Variable = None,
+    future: Annotated[
+        list[str] | None, typer.Option("--future", help="A column known ahead, given with the times to forecast.")
+    ] = None,
+    static: Annotated[
+        list[str] | None, typer.Option("--static", help="A column that is the same in all rows of a series.")
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="The column with the weight of each series.")] = None,
     missing: Annotated[
         list[float] | None,
         typer.Option(
@@ -49,7 +70,15 @@ def train(
             help="A number that stands for a missing value, such as -999; may be repeated. The model keeps it.",
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="A name from `acenode models`.")] = None,
+    model: Annotated[
+        str, typer.Option(help="auto compares several and keeps the best; or a name from `acenode models`.")
+    ] = "auto",
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="The budget of training, 5 by default; what is best by then is kept.")
+    ] = None,
+    ensemble: Annotated[
+        int | None, typer.Option(min=1, help="Models that answer together: up to 5 with auto, else 1.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many epochs.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Size of the hidden state.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
@@ -58,30 +87,42 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a table of irregular measurements. Ctrl-C keeps the best so far; the same command resumes."""
-    from ..estimators import Classifier, Forecaster, Imputer
+    from ..estimators import Classifier, Forecaster, Imputer, Regressor
     from ..estimators.saved import check_target
 
     kinds: dict[Task, Any] = {Task.forecast: Forecaster, Task.classify: Classifier, Task.impute: Imputer}
+    kinds[Task.regress] = Regressor
     given: dict[str, Any] = {"epochs": epochs, "hidden": hidden, "learning_rate": learning_rate, "seed": seed}
     given |= {"id": id, "time": time, "values": values, "missing": missing}
-    if model is not None:
-        given["model"] = model
-    if task is Task.classify:
-        if label is None:
-            fail("classify needs a label: give its column with --label.")
-        given["label"] = label
-    elif label is not None:
-        fail(f"--label is for --task classify, not for {task.value}.")
+    given |= {"model": model, "minutes": minutes, "ensemble": ensemble, "static": static, "weight": weight}
+    if task is Task.forecast:
+        given["future"] = future
+    elif future:
+        fail(f"--future is for --task forecast, not for {task.value}.")
+    if variable is not None:
+        given["values"] = None
+    if task in (Task.classify, Task.regress):
+        if not label:
+            fail(f"{task.value} needs a label: give its column with --label.")
+        if task is Task.regress and len(label) > 1:
+            fail("--label: regress takes one target; train a model for each.")
+        given["label"] = label[0] if len(label) == 1 else label
+    elif label:
+        fail(f"--label is for --task classify or regress, not for {task.value}.")
     estimator = kinds[task](**given)
     place = out.resolve()
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
     checked(lambda: check_target(out))
     _check_writable(place)
-    frame = _read(data, id=id, label=label)
+    frame = _read(data, id=id, labels=label or ())
+    if variable is not None:
+        others = [name for name in (*(label or ()), weight, *(static or ()), *(future or ())) if name is not None]
+        frame = _wide(frame, id, time, variable, values, others)
+        values = None
     for name in drop or ():
         if name not in frame.columns:
             fail(f"--drop {name}: there is no such column; there are {', '.join(frame.columns)}.")
-        if name in (id, time, label, *(values or ())):
+        if name in (id, time, *(label or ()), *(values or ())):
             fail(f"--drop {name}: another option names the column too.")
     frame = frame.drop(set(drop or ()))
     finished = _fit(estimator, frame, checkpoint, quiet=as_json)
@@ -113,6 +154,8 @@ def predict(
         list[str] | None, typer.Option("--at", help="A time to forecast, in the table's zone; may be repeated.")
     ] = None,
     at_file: Annotated[Path | None, typer.Option(help="A table of ids and times to forecast.")] = None,
+    variable: Variable = None,
+    value: Value = None,
 ) -> None:
     """Forecasts, probabilities or filled blanks for the series of a table."""
     if out.suffix.lower() not in (".csv", ".parquet"):
@@ -120,6 +163,8 @@ def predict(
     estimator = _load(folder)
     id = estimator.columns_.id
     frame = _read(data, id=id)
+    if variable is not None:
+        frame = _wide_for(estimator, frame, variable, value)
     _check_writable(out)
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
@@ -128,6 +173,8 @@ def predict(
         predicted = checked(lambda: estimator.predict(frame, at=queries))
     elif estimator.task == "classify":
         predicted = checked(lambda: estimator.predict_proba(frame))
+    elif estimator.task == "regress":
+        predicted = checked(lambda: estimator.predict(frame))
     else:
         predicted = checked(lambda: estimator.transform(frame))
     from .read import write_table
@@ -136,13 +183,18 @@ def predict(
     typer.echo(f"{len(predicted):,} rows written to {out}")
 
 
-def evaluate(folder: Folder, data: File, as_json: AsJson = False) -> None:
+def evaluate(
+    folder: Folder, data: File, variable: Variable = None, value: Value = None, as_json: AsJson = False
+) -> None:
     """How good a model is on a table that it has not seen."""
     estimator = _load(folder)
     roles = estimator.columns_
     # Of classes named by text some may look like numbers, and be alone in this table.
-    text = {roles.label} if any(isinstance(each, str) for each in getattr(estimator, "classes_", ())) else ()
-    frame = _read(data, id=roles.id, label=roles.label, text=text)
+    classes = [each if isinstance(each, tuple) else (each,) for each in getattr(estimator, "classes_", ())]
+    text = {name for k, name in enumerate(roles.labels) if any(isinstance(each[k], str) for each in classes)}
+    frame = _read(data, id=roles.id, labels=roles.labels, text=text)
+    if variable is not None:
+        frame = _wide_for(estimator, frame, variable, value)
     metrics = checked(lambda: estimator.evaluate(frame))
     if as_json:
         typer.echo(json.dumps({name: value if math.isfinite(value) else None for name, value in metrics.items()}))
@@ -160,7 +212,7 @@ def inspect(folder: Folder, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(head, indent=1))
         return
-    for part in ("estimator", "columns", "left_out", "classes", "settings", "summary", "versions"):
+    for part in ("estimator", "columns", "left_out", "classes", "members", "settings", "summary", "versions"):
         value = head[part]
         typer.echo(f"{part}:" if isinstance(value, dict) else f"{part}: {value}")
         for name, each in value.items() if isinstance(value, dict) else ():
@@ -205,19 +257,24 @@ COMMANDS = (train, predict, evaluate, inspect, models, export)
 
 def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
     """Train, with a checkpoint after every epoch; whether it was to the end."""
-    from ..train import Bar, CheckpointMismatch, Quiet
+    from ..train import Bar, CheckpointMismatch, Lines, Quiet
 
     def train(progress: Any) -> Any:
         return estimator.fit(frame, checkpoint=checkpoint, progress=progress)
 
-    shown = Quiet() if quiet else Bar(estimator.model)
+    search = estimator.model == "auto"
+    shown = Quiet() if quiet else Lines() if search else Bar(estimator.model)
     try:
-        _, stopped = checked(lambda: interruptible(train, shown, STOPPING))
+        _, stopped = checked(lambda: interruptible(train, shown, STOPPING_SEARCH if search else STOPPING))
     except CheckpointMismatch:
         fail(
             f"{checkpoint} is what an interrupted training with other data or settings left. Resume that one, or "
             "delete the file, or choose another --out."
         )
+    if search:
+        if stopped:
+            typer.echo("stopped before the budget was spent; the best so far is kept.", err=True)
+        return True
     done, all_epochs = estimator.summary_.epochs, estimator.settings_.epochs
     if not stopped or done == all_epochs:
         return True
@@ -229,6 +286,26 @@ def _read(path: Path, **given: Any) -> Any:
     from .read import read_table
 
     return checked(lambda: read_table(path, **given))
+
+
+def _wide(frame: Any, id: str, time: str, variable: str, value: list[str] | None, others: list[str]) -> Any:
+    """A table with a column for each variable, of one with a row for each value."""
+    from .read import pivoted
+
+    if value is None or len(value) != 1:
+        fail("--variable says that the table is long: name its column of values with --value, once.")
+    return checked(lambda: pivoted(frame, id, time, variable, value[0], others))
+
+
+def _wide_for(estimator: Any, frame: Any, variable: str, value: str | None) -> Any:
+    """A long table as a fitted model takes it; a variable that it has and the table lacks is blank."""
+    import polars as pl
+
+    roles = estimator.columns_
+    others = [name for name in (*roles.labels, *roles.static, *roles.future) if name in frame.columns]
+    wide = _wide(frame, roles.id, roles.time, variable, None if value is None else [value], others)
+    absent = [str(name) for name in roles.values if name not in wide.columns]
+    return wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
 
 
 def _load(folder: Path) -> Any:
@@ -258,15 +335,26 @@ def _times(at: list[str], estimator: Any) -> list[Any]:
 
 
 def _show_summary(estimator: Any, out: Path, as_json: bool) -> None:
+    from .own_report import named_members
+
     summary = asdict(estimator.summary_)
     if as_json:
-        json.dump({"model": str(out), "summary": summary, "settings": asdict(estimator.settings_)}, sys.stdout)
+        import narwhals as nw
+
+        rows = nw.from_native(estimator.leaderboard_, eager_only=True).rows(named=True)
+        rows = [{name: None if value != value else value for name, value in row.items()} for row in rows]
+        settings = asdict(estimator.settings_)
+        json.dump({"model": str(out), "summary": summary, "settings": settings, "leaderboard": rows}, sys.stdout)
         typer.echo()
         return
     from rich.console import Console
     from rich.table import Table
 
-    grid = Table(title=f"{type(estimator).__name__} with {estimator.settings_.model}", show_header=False)
+    for note in summary["notes"]:
+        typer.echo(f"note: {note}")
+    if len(estimator.leaderboard_) > 1:
+        Console(width=max(Console().width, 132)).print(_leaderboard(estimator))  # a terminal scrolls
+    grid = Table(title=f"{type(estimator).__name__} with {named_members(estimator.members_)}", show_header=False)
     for name, value in summary.items():
         if name != "notes":
             grid.add_row(
@@ -274,6 +362,19 @@ def _show_summary(estimator: Any, out: Path, as_json: bool) -> None:
                 f"{value:,.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value),
             )
     Console().print(grid)
-    for note in summary["notes"]:
-        typer.echo(f"note: {note}")
     typer.echo(f"saved to {out}")
+
+
+def _leaderboard(estimator: Any) -> Any:
+    """All candidates, the best first."""
+    from rich.table import Table
+
+    from .own_report import leaderboard_rows
+
+    names, rows = leaderboard_rows(estimator)
+    grid = Table(title="candidates, on the validation series", title_justify="left")
+    for name in names:
+        grid.add_column(name, justify="left" if name in ("model", "note") else "right", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    return grid

@@ -22,14 +22,51 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
         import matplotlib  # noqa: F401
     except ImportError:
         return None
-    from ..report import page, plots
+    from ..report import page
 
-    summary, settings, names = estimator.summary_, estimator.settings_, estimator.columns_.values
+    summary, names = estimator.summary_, estimator.columns_.values
     what = "the training table"
-    whole = estimator._scaled(estimator._read(frame, what), what)
-    panel = whole[np.flatnonzero(np.isin(whole.ids, np.asarray(estimator.validation_ids_, object)))]
-    shown = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
+    labelled = estimator.columns_.label is not None
+    table = estimator._read(frame, what, labelled=labelled)
+    whole = estimator._scaled(table, what)
+    places = np.flatnonzero(np.isin(whole.ids, np.asarray(estimator.validation_ids_, object)))
+    panel = whole[places]
     scale, unit = _clock(estimator, float(np.asarray(panel.series.times).max()))
+    sections = [_run(estimator), *_candidates(estimator)]
+    longest = int(np.argmax(np.asarray(panel.series.observed).sum((1, 2))))
+    if labelled:
+        assert table.labels is not None
+        sections += _labels(estimator, panel, table.labels[places])
+    else:
+        sections += _values(estimator, panel, longest, scale, unit)
+    attention = None
+    if estimator.entry_.attends is not None:
+        figure = _attention(estimator, panel, longest, scale)
+        who = f"{estimator.columns_.id} {panel.ids[longest]}"
+        words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
+        drawn = page.picture("attention", figure, "attention over time")
+        attention = page.Section("Attention", [_time(words, unit)], [drawn])
+    sections += influence_sections(estimator, panel[: min(_SERIES, len(panel))], attention)
+    sections += _learning(estimator)
+    trained = summary.series - summary.validation_series
+    lead = (
+        f"Trained on {trained:,} series of {', '.join(map(str, names))}; {summary.validation_series:,} more were set "
+        "aside for validation, and only these are shown: the weights were not trained on them, but the best epoch was "
+        "chosen by them."
+    )
+    if summary.notes:  # such as that nothing beats the plain baselines: before all else
+        lead = f"{summary.notes[0][0].upper()}{summary.notes[0][1:]} {lead}"
+    title = f"{type(estimator).__name__}: {named_members(estimator.members_)}"
+    return page.write(out / "report", title, lead, sections)
+
+
+# --- sections -----------------------------------------------------------------------------------------------------
+
+
+def _run(estimator: Any) -> Any:
+    from ..report import page
+
+    summary = estimator.summary_
     rows = [
         ["series", f"{summary.series:,}, {summary.validation_series:,} of them for validation"],
         ["observed values", f"{summary.observations:,}"],
@@ -40,44 +77,135 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     ]
     if estimator.left_out_:
         rows.append(["constant columns, left out", ", ".join(map(str, estimator.left_out_))])
-    score = estimator.history_[f"validation_{summary.metric}"]
-    curves = plots.learning_curves([(settings.model, np.asarray(score))], summary.metric)
-    learning = page.picture("learning", curves, f"{summary.metric} on the validation series by epoch")
-    run = [f"{settings.model}: {estimator.entry_.description}."]
-    sections = [page.Section("The run", run, [page.Table(["", ""], rows)])]
-    who = f"{estimator.columns_.id} {panel.ids[shown]}"
-    if estimator.task in ("forecast", "impute"):
-        words = {
-            "forecast": f"{who}: observed up to the shaded part, forecast from there, with the 90 % band.",
-            "impute": f"{who}: what was observed, and what the model would fill in between, with the 90 % band.",
-        }
-        figure = _bands(estimator, panel, shown, scale)
-        said = [_time(words[estimator.task], unit)]
-        sections.append(page.Section("One series", said, [page.picture("series", figure, who)]))
+    words = [f"{estimator.settings_.model}: {estimator.entry_.description}."]
+    return page.Section("The run", words, [page.Table(["", ""], rows)])
+
+
+def _candidates(estimator: Any) -> list[Any]:
+    """The table of all candidates, where there are several."""
+    from ..report import page
+
+    names, rows = leaderboard_rows(estimator)
+    if len(rows) < 2:
+        return []
+    words = [
+        "All that were tried, on the validation series, the best first. The weight is the part that a model has in the "
+        "answers."
+    ]
+    return [page.Section("Candidates", words, [page.Table(names, rows, best=0)])]
+
+
+def _values(estimator: Any, panel: Any, longest: int, scale: float, unit: str) -> list[Any]:
+    """Of predicted values: three series, the error over time, the coverage of the bands, residuals."""
+    from ..report import fit_plots, page
+
+    some = panel[: min(_SERIES, len(panel))]
+    query, mean, sd = _predictions(estimator, some)
+    scored = np.asarray(query.scored)
+    error = np.asarray(query.values) - mean
+    by_series = np.where(scored, np.square(error), 0).sum((1, 2)) / np.maximum(scored.sum((1, 2)), 1)
+    known = np.flatnonzero(scored.any(axis=(1, 2)))
+    ranked = known[np.argsort(by_series[known], kind="stable")]
+    chosen = {"longest": longest}
+    if len(ranked):
+        chosen = {"typical": int(ranked[len(ranked) // 2]), "hard": int(ranked[-1]), **chosen}
+    words = {
+        "forecast": "Observed up to the shaded part, forecast from there, with the 90 % band.",
+        "impute": "What was observed, and what the model would fill in between, with the 90 % band.",
+    }[estimator.task]
+    said = {"typical": "of median error", "hard": "of the largest error", "longest": "with the most values"}
+    pictures, names = [], []
+    for kind, k in chosen.items():
+        who = f"{estimator.columns_.id} {panel.ids[k]}"
+        names.append(f"{who} is the one {said[kind]}")
+        figure = _bands(estimator, panel, k, scale)
+        pictures.append(page.picture(f"series-{kind}", figure, f"{who}, {said[kind]}", f"{who}, {said[kind]}"))
+    sections = [page.Section("Three series", [_time(f"{words} {'; '.join(names)}.", unit)], pictures)]
     if estimator.task == "forecast":
-        some = panel[: min(_SERIES, len(panel))]
-        figure = _error(estimator, some, scale)
         words = (
             f"Squared error of the forecasts of the last part of {len(some):,} series, in scaled units (1 is the "
             "variance)."
         )
-        error = page.picture("error", figure, "squared error over time")
-        sections.append(page.Section("Error over time", [_time(words, unit)], [error]))
-    attention = None
-    if estimator.entry_.attends is not None:
-        figure = _attention(estimator, panel, shown, scale)
-        words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
-        drawn = page.picture("attention", figure, "attention over time")
-        attention = page.Section("Attention", [_time(words, unit)], [drawn])
-    sections += influence_sections(estimator, panel[: min(_SERIES, len(panel))], attention)
-    sections.append(page.Section("Learning", ["The validation score over the epochs."], [learning]))
-    trained = summary.series - summary.validation_series
-    lead = (
-        f"Trained on {trained:,} series of {', '.join(map(str, names))}; {summary.validation_series:,} more were set "
-        "aside for validation, and only these are shown: the weights were not trained on them, but the best epoch was "
-        "chosen by them."
-    )
-    return page.write(out / "report", f"{type(estimator).__name__}: {settings.model}", lead, sections)
+        drawn = page.picture("error", _error(estimator, some, scale), "squared error over time")
+        sections.append(page.Section("Error over time", [_time(words, unit)], [drawn]))
+    if scored.any():
+        standardised = (error / sd)[scored]
+        inside = float((np.abs(standardised) <= 1.6448536).mean())
+        words = f"Of {scored.sum():,} values {inside:.1%} lie inside the band of 90 %, which was corrected on them."
+        drawn = page.picture("calibration", fit_plots.calibration(standardised), "coverage of the bands")
+        sections.append(page.Section("Calibration", [words], [drawn]))
+        figure = fit_plots.residuals(mean[scored], error[scored], standardised)
+        drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
+        sections.append(page.Section("Residuals", ["Observed minus predicted, in scaled units."], [drawn]))
+    return sections
+
+
+def _predictions(estimator: Any, panel: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """A query of the series as in validation; mean and standard deviation of its answers."""
+    from ..estimators.inputs import only_targets
+    from ..series import Panel, hold_out
+
+    if estimator.task == "forecast":
+        query = estimator._last_part(panel.series)
+    else:
+        query = only_targets(hold_out(panel.series, estimator.hide, estimator.seed), estimator.columns_.targets)
+    context = Panel(query.context, panel.ids, panel.variables)
+    mean, log_variance = estimator._gaussians(context, np.asarray(query.times))
+    return query, mean, np.exp(0.5 * log_variance)
+
+
+def _labels(estimator: Any, panel: Any, labels: np.ndarray) -> list[Any]:
+    """Of labels the reliability of their probabilities, of targets the residuals."""
+    from ..report import fit_plots, page
+
+    if estimator.task == "regress":
+        centre, spread = estimator.target_
+        predicted = estimator.members_.targets(panel)
+        error = (np.asarray(labels, float) - centre) / spread - predicted
+        figure = fit_plots.residuals(predicted, error, error / max(float(error.std()), 1e-12))
+        drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
+        return [page.Section("Residuals", ["Target minus predicted, in standard deviations."], [drawn])]
+    truth = np.asarray([estimator.classes_.index(label) for label in labels.tolist()])
+    named = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in estimator.classes_]
+    figure = fit_plots.reliability(estimator.members_.probabilities(panel), truth, named)
+    drawn = page.picture("calibration", figure, "predicted probability and frequency")
+    return [page.Section("Calibration", ["How frequent a label is where it is given so much probability."], [drawn])]
+
+
+def _learning(estimator: Any) -> list[Any]:
+    """The validation score over the epochs, of a model that was trained."""
+    from ..report import page, plots
+
+    metric = estimator.summary_.metric
+    score = estimator.history_.get(f"validation_{metric}")
+    if score is None:
+        return []
+    curves = plots.learning_curves([(estimator.settings_.model, np.asarray(score))], metric)
+    drawn = page.picture("learning", curves, f"{metric} on the validation series by epoch")
+    return [page.Section("Learning", ["The validation score over the epochs."], [drawn])]
+
+
+def named_members(members: Any) -> str:
+    """The models that answer together, such as gru-d x 4 + statistics."""
+    counts = {name: members.names.count(name) for name in dict.fromkeys(members.names)}
+    return " + ".join(name if count == 1 else f"{name} x {count}" for name, count in counts.items())
+
+
+def leaderboard_rows(estimator: Any) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns of the table of candidates, and its rows as text."""
+    import narwhals as nw
+
+    table = nw.from_native(estimator.leaderboard_, eager_only=True)
+
+    def shown(name: str, value: Any) -> str:
+        if value is None or value != value:
+            return ""
+        if isinstance(value, str) or name == "epochs":
+            return str(value)
+        return f"{value:.0f}" if name == "seconds" else f"{value:.2f}" if name == "weight" else f"{value:.4f}"
+
+    names = list(table.columns)
+    return names, [[shown(name, row[name]) for name in names] for row in table.rows(named=True)]
 
 
 def _clock(estimator: Any, longest: float) -> tuple[float, str]:
@@ -93,7 +221,6 @@ def _time(words: str, unit: str) -> str:
 
 
 def _bands(estimator: Any, panel: Any, which: int, scale: float):
-    from ..estimators.inference import gaussians
     from ..report import plots
     from ..series import Panel, Series
 
@@ -104,9 +231,7 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float):
         context = estimator._last_part(one).context
         split = float(((1 - estimator.horizon) * last * scale)[0])  # in single precision, as the times are
     grid = np.linspace(0, last[0], 120, dtype=np.float32)[None]
-    mean, log_variance = gaussians(
-        estimator.model_, Panel(context, panel.ids[which : which + 1], panel.variables), grid
-    )
+    mean, log_variance = estimator._gaussians(Panel(context, panel.ids[which : which + 1], panel.variables), grid)
     chosen = slice(0, _VARIABLES)
     names = estimator.columns_.values[chosen]
     deviation = estimator.scaler_.unscale_deviation(np.exp(0.5 * log_variance[0]))
@@ -121,14 +246,13 @@ def _bands(estimator: Any, panel: Any, which: int, scale: float):
 
 
 def _error(estimator: Any, some: Any, scale: float):
-    from ..estimators.inference import gaussians
     from ..report import plots
     from ..series import Panel
     from ..tasks.metrics import error_by_time
 
     query = estimator._last_part(some.series)
     times, scored = np.asarray(query.times), np.asarray(query.scored)
-    mean, _ = gaussians(estimator.model_, Panel(query.context, some.ids, some.variables), times)
+    mean, _ = estimator._gaussians(Panel(query.context, some.ids, some.variables), times)
     error = np.square(np.asarray(query.values) - mean)
     edges, mse, count = error_by_time(times, error, scored, _BINS)
     errors = np.where(count > 0, mse, np.nan)

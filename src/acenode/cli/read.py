@@ -24,7 +24,7 @@ class UnreadableFile(ValueError):
 def read_table(
     path: Path,
     id: str | None = None,
-    label: str | None = None,
+    labels: Collection[str] = (),
     text: Collection[str | None] = (),
     like: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
@@ -40,7 +40,7 @@ def read_table(
 
     - `path`: the file.
     - `id`: the column of a CSV that names the series: whole numbers or text, as 3.1 and 3.10 are not the same.
-    - `label`: the column of labels.
+    - `labels`: the columns of labels.
     - `text`: columns that are text, whatever they hold.
     - `like`: a table read before; what is text there is text here, so that ids can be compared.
     """
@@ -65,11 +65,46 @@ def read_table(
             return column
         if column.name == id and not numbered:  # else 1.0 may be 1, as pandas writes it beside blanks
             return _as_numbers(column, (pl.Int64,))
-        pointed = column.str.replace(_COMMA, "$1.$2") if separator != "," and column.name != label else column
+        pointed = column.str.replace(_COMMA, "$1.$2") if separator != "," and column.name not in labels else column
         made = _as_numbers(pointed, _NUMBERS)
         return column if made.dtype == pl.String else made
 
     return cells.with_columns(*map(typed, cells))
+
+
+def pivoted(
+    frame: pl.DataFrame, id: str, time: str, variable: str, value: str, others: Collection[str] = ()
+) -> pl.DataFrame:
+    """A long table (a row for each value, with its id, time and variable) with a column for each variable.
+
+    `others` are columns that are the same in all rows of an id and time. The rows of an id keep their order in time.
+    """
+    for name in (id, time, variable, value, *others):
+        if name not in frame.columns:
+            raise ValueError(f"the table: there is no column {name!r}; there are {', '.join(frame.columns)}.")
+    if frame[variable].null_count():
+        row = int(frame[variable].is_null().arg_max() or 0) + 1
+        raise ValueError(f"the table: {variable!r} is blank in row {row}; give every row its variable.")
+    twice = frame.filter(frame.select(id, time, variable).is_duplicated())
+    if len(twice):
+        first = twice.row(0, named=True)
+        raise ValueError(
+            f"the table: {variable} {first[variable]!r} appears twice at {id} {first[id]!r}, {time} {first[time]!r}; "
+            "merge the rows or drop all but one."
+        )
+    taken = [name for name in frame[variable].cast(pl.String).unique() if name in (id, time, *others)]
+    if taken:
+        raise ValueError(f"the table: a variable is named {taken[0]!r} as a column is; rename one of them.")
+    index = [id, time, *others]
+    named = frame.with_columns(pl.col(variable).cast(pl.String))
+    differs = named.select(index).unique().select(id, time).is_duplicated()
+    if differs.any():
+        who = named.select(index).unique().filter(differs).row(0, named=True)
+        raise ValueError(
+            f"the table: {', '.join(others)} differ between the rows of {id} {who[id]!r}, {time} {who[time]!r}; give "
+            "all rows of a time the same."
+        )
+    return named.pivot(on=variable, index=index, values=value, maintain_order=True)
 
 
 def write_table(frame: Any, path: Path) -> None:

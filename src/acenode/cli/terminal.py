@@ -83,6 +83,8 @@ class _Stoppable:
     def __init__(self, shown: Any, stopped: threading.Event):
         self._shown, self._stopped = shown, stopped
         self.start, self.stop = shown.start, shown.stop
+        if hasattr(shown, "say"):
+            self.say = shown.say
 
     def epoch(self, epoch, record, samples) -> None:
         from ..train import StopTraining

@@ -1,33 +1,81 @@
 """What all estimators share: fitting, and reading frames for a fitted model."""
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+import narwhals as nw
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..datasets.split import Split, random_split
-from ..series import Panel, Scaler, Series
+from ..series import Panel, Query, Scaler, Series
+from ..series.categories import Categories, encode
+from ..series.frames import default_backend
 from ..series.table import Columns, Table, read
 from ..series.times import Clock
 from ..tasks import GaussianHead, Headed, Task
-from ..train import Bar, Member, Progress, Quiet, Recipe, fit, parameter_count
+from ..train import Bar, Lines, Progress, Quiet, parameter_count
 from . import card, explain, saved
-from .inference import without_sampling
-from .registry import Entry, entry
-from .training import Settings, Summary, check_observed, choose_settings, read_training, sizes
+from .auto import Chosen, Search, Work
+from .budget import MINUTES, Budget
+from .calibration import Calibration
+from .inputs import lead, mask_of, only_targets, resampled, winsorised
+from .members import Members
+from .named import train_named
+from .registry import AUTO, Entry, check_model, entry, is_search, name_of
+from .training import (
+    WHAT,
+    Settings,
+    Summary,
+    check_observed,
+    choose_settings,
+    read_rough,
+    recipe_of,
+    sizes,
+)
 
 _FAR = 1.25  # times the longest training series: beyond, predictions are guesses
 _TOO_FAR = 50  # times it
 _STRANGE = 20  # standard deviations from the mean of training
 
 
+ENSEMBLE = 5  # members of a search, where there is time for them
+
 Kind = TypeVar("Kind", bound="Estimator")
+
+
+def leaderboard_frame(rows: list[dict[str, Any]]) -> Any:
+    """The table of all candidates as a frame."""
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return nw.from_dict(columns, backend=default_backend()).to_native()  # pyright: ignore[reportArgumentType]
+
+
+def horizons(context: Series, times: np.ndarray, columns: Columns) -> np.ndarray:
+    """How long after the last row of its context each query is; rows that hold what is known ahead do not count."""
+    rows_at, length = np.asarray(context.times), np.asarray(context.length)
+    if columns.future:
+        held: np.ndarray = np.any(np.asarray(context.observed) & columns.targets, axis=2)
+        length = np.where(held.any(axis=1), held.shape[1] - np.argmax(held[:, ::-1], axis=1), 1)
+    last = np.take_along_axis(rows_at, np.maximum(length - 1, 0)[:, None], axis=1)
+    return np.maximum(np.asarray(times) - last, 0.0)
+
+
+def values_calibration(outputs: Any, query: Query, columns: Columns, by_horizon: bool) -> Calibration:
+    """The correction of the band of predicted values, from those that are scored."""
+    mean, log_variance = outputs
+    scored = np.asarray(query.scored)
+    times = np.asarray(query.times)
+    away = horizons(query.context, times, columns) if by_horizon else np.zeros(times.shape)
+    error = (np.asarray(query.values) - mean)[scored]
+    return Calibration.fit(
+        error, np.exp(0.5 * log_variance)[scored], np.broadcast_to(away[..., None], scored.shape)[scored]
+    )
 
 
 class Estimator(BaseEstimator):
@@ -38,7 +86,9 @@ class Estimator(BaseEstimator):
 
     id: str
     time: str
-    model: str | Entry
+    model: str | Entry | Sequence[str]
+    minutes: float | int | None
+    ensemble: int | None
     seed: int
 
     entry_: Entry
@@ -46,10 +96,14 @@ class Estimator(BaseEstimator):
     summary_: Summary
     columns_: Columns
     left_out_: tuple[Any, ...]  # columns of the training table that never vary
+    categories_: Categories  # the words of columns that hold some
     validation_ids_: list[Any]  # of the series set aside for validation
     clock_: Clock
     scaler_: Scaler
-    model_: Headed
+    model_: Headed  # the best of the members
+    members_: Members  # all that answer together
+    calibration_: Calibration
+    leaderboard_: Any  # a frame of all candidates, the best first
     history_: dict[str, np.ndarray]
 
     def fit(
@@ -75,58 +129,92 @@ class Estimator(BaseEstimator):
                 "fit: y is given; what is learned is in the frame itself, labels in a column named by label."
             )
         self._check_parameters()
-        chosen = entry(self.model)
-        table, left_out = read_training(self, frame)
-        classes, codes = self._classes(table)
+        check_model(self.model)
+        if self.ensemble is not None and self.ensemble < 1:
+            raise ValueError(f"ensemble={self.ensemble!r}: expected at least 1, or None to choose it.")
+        budget = Budget(60 * (MINUTES if self.minutes is None else self.minutes))
+        table, left_out, categories, weights = read_rough(self, frame)
+        learned, codes = self._labels(table)
         settings = choose_settings(table, self.model, self.get_params(), self.ahead)
-        split = random_split(len(table.ids), (0.8, 0.2, 0.0), self.seed, stratify=codes)
+        strata = codes if self.task == "classify" else None
+        split = random_split(len(table.ids), (0.8, 0.2, 0.0), self.seed, stratify=strata)
         if len(split.validation) == 0:
             raise ValueError("the training table: there are too few series of each label to set some aside; add more.")
+        split = split._replace(train=resampled(split.train, weights))
         series = table.panel(settings.unit).series
-        scaler = Scaler.fit(series[split.train])
-        series = scaler.scale(series)
-        task, data, folds = self._training(series, split, codes)
+        series = winsorised(series, split.train, table.columns, WHAT)
+        scaler = Scaler.fit(series[split.train], "robust")
+        series = lead(scaler.scale(series), mask_of(table.columns, table.columns.future))
+        task, data, folds = self._training(series, split, codes, table.columns)
+        data = only_targets(data, table.columns.targets)
         # Nothing is refused from here on. Where training is cut short, no old model may go with the new settings.
         self.__dict__.pop("model_", None)
-        self.entry_, self.settings_, self.columns_, self.left_out_ = chosen, settings, table.columns, left_out
+        self.settings_, self.columns_, self.left_out_ = settings, table.columns, left_out
+        self.categories_ = categories
         self.clock_, self.scaler_ = table.clock, scaler
         self.validation_ids_ = table.ids[split.validation].tolist()
-        if classes is not None:
-            self.classes_ = classes
-        self._train(task, data, folds, series, checkpoint, progress)
+        for name, value in learned.items():
+            setattr(self, name, value)
+        self._train(task, data, folds, series, budget, checkpoint, progress)
         return self
 
-    def _train(self, task: Task, data: Any, split: Split, series: Series, checkpoint, progress) -> None:
-        """Fit and keep the best parameters, the history and a summary."""
+    def _train(
+        self, task: Task, data: Any, split: Split, series: Series, budget: Budget, checkpoint: Any, progress: Any
+    ) -> None:
+        """Train one model or search among several; keep the best, the history and a summary."""
         s = self.settings_
-        recipe = Recipe(
-            epochs=s.epochs,
-            algorithm="joint",  # one gradient instead of two: half the time
-            batch_size=min(s.batch_size, len(split.train)),
-            patience=s.patience,
-            clip=10.0,
-            eval_batch=64,
-            reference=256,
+        data = jax.tree.map(jnp.asarray, data)
+        work = Work(
+            task,
+            data,
+            np.asarray(split.train),
+            np.asarray(split.validation),
+            self.task,
+            lambda name: lambda key: self._build(key, self._entry(name)),
+            recipe_of(s, len(split.train)),
+            s.learning_rate,
+            s.penalty,
+            s.seed,
         )
-        shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
-        member = Member(s.seed, 0, s.learning_rate, s.penalty)
-        done = fit(self._build, task, data, split, recipe, [member], checkpoint=checkpoint, progress=shown)
-        self.model_ = without_sampling(done.model(0))
-        self.history_ = {name: values[:, 0] for name, values in done.history.items()}
+        if is_search(self.model):
+            shown = progress if not isinstance(progress, bool) else (Lines() if progress else Quiet())
+            names = () if self.model == AUTO else tuple(self.model)  # pyright: ignore[reportArgumentType]
+            done = Search(work, budget, shown, names, self.ensemble or ENSEMBLE).choose()
+        else:
+            shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
+            done = train_named(work, name_of(self.model), self.ensemble or 1, budget, checkpoint, shown)
+        self._keep(done, work, series, budget.spent)
+
+    def _keep(self, done: Chosen, work: Work, series: Series, seconds: float) -> None:
+        best, task = done.best, work.task
+        self.members_, self.model_ = done.members, done.members.models[0]
+        self.entry_ = self._entry(done.members.names[0])
+        self.settings_ = replace(self.settings_, model=done.members.names[0])
+        self.leaderboard_ = leaderboard_frame(done.leaderboard)
+        self.history_ = {} if best is None else {name: v[:, done.member] for name, v in best.history.items()}
+        self.calibration_ = self._calibrated(done.outputs, work.rows(work.validation))
         self.summary_ = Summary(
             series=len(series),
-            validation_series=len(split.validation),
+            validation_series=len(self.validation_ids_),
             observations=int(series.observed.sum()),
-            epochs=len(self.history_["loss"]),
-            best_epoch=int(done.best_epoch[0]) + 1,
+            epochs=0 if best is None else len(self.history_["loss"]),
+            best_epoch=0 if best is None else int(best.best_epoch[done.member]) + 1,
             metric=task.monitor,
-            validation=float(done.best_score[0]),
-            seconds=round(done.seconds, 1),
-            parameters=parameter_count(self.model_),
-            skipped_updates=int(self.history_["skipped"].sum()),
-            failed_solves=int(self.history_["failed"].sum()),
+            validation=done.metrics.get(task.monitor, np.nan),
+            seconds=round(seconds, 1),
+            parameters=sum(map(parameter_count, done.members.models)),
+            skipped_updates=0 if best is None else int(self.history_["skipped"].sum()),
+            failed_solves=0 if best is None else int(self.history_["failed"].sum()),
             notes=done.notes,
         )
+
+    def _entry(self, name: str) -> Entry:
+        """Of a member: that of its name, or the user's own."""
+        return self.model if isinstance(self.model, Entry) else entry(name)
+
+    def _calibrated(self, outputs: Any, validation: Any) -> Calibration:
+        """From predictions of the validation series and what they were; none where there is no band."""
+        return Calibration()
 
     def attention(self, frame: Any) -> Any:
         """The attention over time as a frame: id, time, which variable attends to which, and how much."""
@@ -168,20 +256,31 @@ class Estimator(BaseEstimator):
     def _check_parameters(self) -> None:
         """Refuse parameters that make no sense, before anything is read."""
 
-    def _classes(self, table: Table) -> tuple[list[Any] | None, np.ndarray | None]:
-        """The classes of a classifier, and for each series which of them it has."""
-        return None, None
+    def _labels(self, table: Table) -> tuple[dict[str, Any], np.ndarray | None]:
+        """What is learned of the labels themselves, such as `classes_`, and the label of each series as a number."""
+        return {}, None
 
-    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Any, Split]:
+    def _training(
+        self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
+    ) -> tuple[Task, Any, Split]:
         """The task, its data and their split, of scaled series."""
         raise NotImplementedError
 
-    def _build(self, key) -> Headed:
-        """A model whose outputs are means and variances of the variables."""
-        kind, given = self.entry_, sizes(self.settings_, len(self.columns_.values))
+    def _build(self, key, kind: Entry | None = None) -> Headed:
+        """A model, the best one's kind by default, whose outputs are means and variances of the variables."""
+        kind = kind or self.entry_
+        given = sizes(self.settings_, len(self.columns_.values))
         one, two = jax.random.split(key)
         head = None if kind.state is None else GaussianHead(kind.state(given), given.variables, key=two)
         return Headed(kind.build(given, one), head)
+
+    # --- predictions ----------------------------------------------------------------------------------------------
+
+    def _gaussians(self, panel: Panel, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and log variance of the members together, the band corrected; of scaled values at sorted times."""
+        mean, log_variance = self.members_.gaussians(panel, times)
+        factor = self.calibration_.factor(horizons(panel.series, times, self.columns_))
+        return mean, log_variance + 2 * np.log(factor)[..., None].astype(np.float32)
 
     # --- frames for a fitted model ------------------------------------------------------------------------------
 
@@ -190,6 +289,13 @@ class Estimator(BaseEstimator):
 
     def _read(self, frame: Any, what: str, labelled: bool = False) -> Table:
         """A frame for the model; columns beside those that it was trained on are ignored."""
+        frame, strange = encode(frame, self.categories_)
+        for name, word in strange.items():
+            warnings.warn(
+                f"{what}: {name!r} is {word!r} in a row, a word that it never was in training; it counts as none of "
+                "those.",
+                stacklevel=3,
+            )
         table = read(frame, self.columns_ if labelled else self.columns_.unlabelled, what=what)
         check_observed(table, what)
         if table.clock.kind != self.clock_.kind:
@@ -208,7 +314,7 @@ class Estimator(BaseEstimator):
             depth=4,
         )
         panel = table.panel(self.settings_.unit)
-        series = self.scaler_.scale(panel.series)
+        series = lead(self.scaler_.scale(panel.series), mask_of(self.columns_, self.columns_.future))
         self._warn_of_far_values(table, np.abs(np.asarray(series.values)).max(axis=(0, 1)), what)
         return Panel(series, panel.ids, panel.variables)
 

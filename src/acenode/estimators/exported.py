@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,14 @@ def _program(estimator: Any, batch: int, rows: int, queries: int) -> tuple[Calla
         jax.ShapeDtypeStruct((batch, rows, width), single),
         jax.ShapeDtypeStruct((batch,), jnp.int32),
     ]
+    if estimator.columns_.future:
+        raise ValueError("export: the model has columns that are known ahead, which a program does not take yet.")
+    if estimator.task == "regress":
+        raise ValueError("export: a Regressor has no exported form yet; predict with this library.")
     labels = estimator.task == "classify"
     scaler = jax.tree.map(lambda x: np.asarray(x, np.float32), estimator.scaler_)
-    model = _with_enough_steps(estimator, rows, 1 if labels else queries)
+    models = _with_enough_steps(estimator, rows, 1 if labels else queries)
+    weights, calibration = estimator.members_.weights, estimator.calibration_
 
     def series(times, values, length):
         observed = ~jnp.isnan(values)
@@ -104,13 +110,24 @@ def _program(estimator: Any, batch: int, rows: int, queries: int) -> tuple[Calla
 
     def classify(times, values, length):
         given = series(times, values, length)
-        trace = model.model(given, given.times[:, -1:], jax.random.key(0))
-        return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.mask_failed().summary), axis=-1), axis=0)
+
+        def one(model):
+            trace = model.model(given, given.times[:, -1:], jax.random.key(0)).mask_failed()
+            return jnp.mean(jax.nn.softmax(jax.vmap(jax.vmap(model.head))(trace.summary), axis=-1), axis=0)
+
+        return sum(w * one(model) for w, model in zip(weights, models, strict=True))
 
     def values_at(times, values, length, queries):
-        trace = model.model(series(times, values, length), queries, jax.random.key(0))
-        mean, log_variance = mixture(*predictions(model, trace.mask_failed()))
-        return scaler.unscale(mean), scaler.unscale_deviation(jnp.exp(0.5 * log_variance))
+        given = series(times, values, length)
+
+        def one(model):
+            trace = model.model(given, queries, jax.random.key(0)).mask_failed()
+            return mixture(*predictions(model, trace))
+
+        mean, variance = _mixed([one(model) for model in models], weights)
+        last = jnp.take_along_axis(times, jnp.maximum(length - 1, 0)[:, None], axis=1)
+        factor = calibration.factor(jnp.maximum(queries - last, 0.0))
+        return scaler.unscale(mean), scaler.unscale_deviation(factor[..., None] * jnp.sqrt(variance))
 
     if labels:
         return in_full_precision(classify), shapes
@@ -132,21 +149,30 @@ def _onnx(estimator: Any, batch: int, rows: int, queries: int, inputs: list[str]
         raise ValueError("export as onnx needs onnx; install it with: pip install 'acenode[export]'") from error
     from .onnx_graph import to_onnx
 
-    solver = getattr(getattr(estimator.model_.model, "ode", None), "solver", None)
-    if solver is not None and solver.adaptive:
+    solvers = [getattr(getattr(each.model, "ode", None), "solver", None) for each in estimator.members_.models]
+    if any(solver is not None and solver.adaptive for solver in solvers):
         raise ValueError("export(format='onnx'): the model's solver adapts its steps; export it as stablehlo.")
     one = copy.copy(estimator)
     with jax.enable_x64(False):  # runtimes of ONNX compute in single precision, and so does the program
-        one.model_ = jax.tree.map(
-            lambda x: jnp.asarray(x, jnp.float32) if eqx.is_inexact_array(x) else x, estimator.model_
+        models = jax.tree.map(
+            lambda x: jnp.asarray(x, jnp.float32) if eqx.is_inexact_array(x) else x, estimator.members_.models
         )
+        one.members_ = replace(estimator.members_, models=models)
         return to_onnx(*_program(one, batch, rows, queries), inputs, outputs).SerializeToString()
 
 
+def _mixed(said: list, weights: tuple[float, ...]) -> tuple[Any, Any]:
+    """Mean and variance of a mixture of Gaussians."""
+    mean = sum(w * m for w, (m, _) in zip(weights, said, strict=True))
+    spread = sum(w * (jnp.exp(v) + jnp.square(m - mean)) for w, (m, v) in zip(weights, said, strict=True))
+    return mean, spread
+
+
 def _with_enough_steps(estimator: Any, rows: int, queries: int) -> Any:
-    """The model, allowed the steps of the longest series and queries that the program takes."""
+    """The models, allowed the steps of the longest series and queries that the program takes."""
     width, span = len(estimator.columns_.values), estimator.settings_.span
     values = np.zeros((1, rows, width), np.float32)
     longest = Series(np.full((1, rows), span, np.float32), values, values > 0, np.full(1, rows, np.int32))
     panel = Panel(longest, np.zeros(1, object), estimator.columns_.values)
-    return with_enough_steps(estimator.model_, panel, np.full((1, queries), span, np.float32))
+    asked = np.full((1, queries), span, np.float32)
+    return [with_enough_steps(model, panel, asked) for model in estimator.members_.models]

@@ -38,8 +38,7 @@ class NotLater(ValueError):
 
 def models(estimator: Any) -> tuple[Any, ...]:
     """The models of a fitted estimator, all that answer together."""
-    members = getattr(estimator, "members_", None)
-    return tuple(each.model for each in ((estimator.model_,) if members is None else members.models))
+    return tuple(each.model for each in estimator.members_.models)
 
 
 def check_followable(estimator: Any) -> None:
@@ -48,6 +47,8 @@ def check_followable(estimator: Any) -> None:
         raise ValueError(
             f"update: {estimator.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
         )
+    if estimator.columns_.future:
+        raise ValueError("update: the model has columns that are known ahead; predict from the whole table instead.")
 
 
 def read_row(estimator: Any, id: Any, time: Any, values: Mapping[str, Any]) -> Row:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from itertools import compress
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -12,16 +13,20 @@ import numpy as np
 
 from ..datasets.split import Split
 from ..series import Panel, Query, Series, forecast
-from ..series.columns import shown
+from ..series.categories import encode
+from ..series.columns import read_numbers, shown
 from ..series.frames import Missing, default_backend, write_frame
-from ..series.table import column_of, frame_of
+from ..series.table import Columns, Table, column_of, frame_of
 from ..series.times import Clock, read_times
 from ..tasks import Forecast, Task
 from . import explain, follow
-from .base import Estimator
+from .base import Estimator, values_calibration
+from .calibration import Calibration
 from .importance import importance_frame
-from .inference import gaussians, scores
-from .registry import Entry
+from .inference import scores
+from .inputs import extended, keep_known, mask_of, only_targets
+from .members import mixed
+from .registry import AUTO, Entry
 
 _CUTS, _CUT_BETWEEN = 2, (0.2, 1.0)  # how often each series is cut for training, and at which parts of its time
 _AT = "predict(at=...)"
@@ -34,9 +39,15 @@ class Forecaster(Estimator):
         forecaster.predict(frame, at=[24, 48])
 
     - `id`, `time`, `values`: the names of the columns; `values` defaults to all others;
+    - `future`: columns whose values are known ahead, such as what day it is; `static`: columns that are the same in all
+      rows of a series. Both are inputs and not predicted. `weight`: a column with the weight of each series;
+    - a column of words becomes columns of true and false, one for each word;
     - `missing`: a number such as -999 that stands for a blank, or several;
-    - `model`: a name from `acenode models`, or your own: an `Entry` of `acenode.estimators.registry`. The default was
-      better on USHCN and double OU than `ace-variables`, which has an attention between the variables to look at;
+    - `model`: `auto` trains several models and keeps the best on validation (`leaderboard_`), plain baselines among
+      them; a list of names compares these; a name from `acenode models` trains that one; an `Entry` of
+      `acenode.estimators.registry` is your own;
+    - `minutes`: the budget of training, 5 by default: what is best by then is kept;
+    - `ensemble`: how many models answer together: by default up to 5 after a comparison, 1 with a named model;
     - `horizon`: the last part of each series (0 to 1) that validation forecasts from what came before;
     - `quantiles`: what `predict` gives besides the mean;
     - the others are chosen from the data where they are `None`; a fitted estimator has them in `settings_`.
@@ -50,8 +61,13 @@ class Forecaster(Estimator):
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
+        future: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+        weight: str | None = None,
         missing: Missing = None,
-        model: str | Entry = "gru-ode-bayes",
+        model: str | Entry | Sequence[str] = AUTO,
+        minutes: float | int | None = None,
+        ensemble: int | None = None,
         horizon: float = 0.25,
         quantiles: tuple[float, ...] = (0.05, 0.95),
         hidden: int | None = None,
@@ -62,7 +78,9 @@ class Forecaster(Estimator):
         patience: int | None = None,
         seed: int = 0,
     ):
-        self.id, self.time, self.values, self.missing, self.model = id, time, values, missing, model
+        self.id, self.time, self.values, self.missing = id, time, values, missing
+        self.future, self.static, self.weight = future, static, weight
+        self.model, self.minutes, self.ensemble = model, minutes, ensemble
         self.horizon, self.quantiles = horizon, quantiles
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
@@ -77,7 +95,9 @@ class Forecaster(Estimator):
             if name in ("variable", "mean", *map(_quantile, self.quantiles)):
                 raise ValueError(f"the training table: {name!r} is a column of the forecasts too; rename it.")
 
-    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Query, Split]:
+    def _training(
+        self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
+    ) -> tuple[Task, Query, Split]:
         """The last part of every series, to validate by; behind that each training series, cut at random moments.
 
         A model that only ever predicted the next row would be lost further ahead.
@@ -85,7 +105,11 @@ class Forecaster(Estimator):
         random = np.random.default_rng(self.seed)
         chosen = np.tile(split.train, _CUTS)
         cuts = random.uniform(*_CUT_BETWEEN, (len(chosen), 1)) * _last_times(series[chosen])
-        queries = [self._last_part(series), forecast(series[chosen], cuts)]
+        future = mask_of(columns, columns.future)
+        queries = [
+            self._last_part(series, columns),
+            keep_known(forecast(series[chosen], cuts), series[chosen], future),
+        ]
         together = jax.tree.map(lambda *parts: np.concatenate(parts), *queries)
         if not together.scored[split.validation].any():
             raise ValueError(
@@ -95,9 +119,14 @@ class Forecaster(Estimator):
         self._clear_updates()
         return Forecast(), together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
 
-    def _last_part(self, series: Series) -> Query:
-        """The last part of each series, from what came before."""
-        return forecast(series, (1 - self.horizon) * _last_times(series))
+    def _calibrated(self, outputs: Any, validation: Query) -> Calibration:
+        return values_calibration(outputs, validation, self.columns_, by_horizon=True)
+
+    def _last_part(self, series: Series, columns: Columns | None = None) -> Query:
+        """The last part of each series, from what came before and what is known ahead."""
+        columns = columns or self.columns_
+        query = forecast(series, (1 - self.horizon) * _last_times(series))
+        return only_targets(keep_known(query, series, mask_of(columns, columns.future)), columns.targets)
 
     # --- predicting ---------------------------------------------------------------------------------------------
 
@@ -126,6 +155,9 @@ class Forecaster(Estimator):
             )
         since = queries.times - table.first[queries.codes]
         self._check_reach(since, lambda k: table.clock.show(queries.times[k]), _AT)
+        if self.columns_.future:
+            known = self._known_ahead(at, queries, table)
+            table = extended(table, queries.codes, queries.times, known)
         mean, sd = self._predicted(self._scaled(table, what), queries, since / self.settings_.unit)
         return self._frame(queries, table.ids, mean, sd, table.clock, table.backend)
 
@@ -146,7 +178,8 @@ class Forecaster(Estimator):
             raise ValueError(
                 f"{what}: no series has values in its last {self.horizon:.0%} to forecast; give longer ones."
             )
-        return scores(self.model_, query, panel)
+        context = Panel(query.context, panel.ids, panel.variables)
+        return scores(self._gaussians(context, np.asarray(query.times)), query)
 
     def plot(self, frame: Any, id: Any, at: Any, out: str | Path | None = None):
         """A picture of one series with its forecast bands, and its attention where the model has one."""
@@ -202,8 +235,11 @@ class Forecaster(Estimator):
         memories = [each.memory for each in updated]
         for k in np.argsort(queries.times, kind="stable"):  # from one query time to the next, as a whole history is
             code = queries.codes[k]
-            memories[code], ((mean, log_variance),) = follow.emit(self, memories[code], moments[k : k + 1])
+            memories[code], said = follow.emit(self, memories[code], moments[k : k + 1])
+            mean, log_variance = mixed(said, self.members_.weights)
             outputs[:, k] = mean, np.exp(0.5 * log_variance)
+        ahead = queries.times - np.asarray([each.last for each in updated])[queries.codes]
+        outputs[1] *= self.calibration_.factor(ahead / self.settings_.unit)[:, None]
         mean = np.asarray(self.scaler_.unscale(outputs[0]))
         sd = np.asarray(self.scaler_.unscale_deviation(outputs[1]))
         given = listed(at)
@@ -239,6 +275,26 @@ class Forecaster(Estimator):
             )
         return _Queries(np.asarray([places[item] for item in wanted]), times)
 
+    def _known_ahead(self, at: Any, queries: "_Queries", table: Table) -> np.ndarray:
+        """What the columns known ahead will be at the query times, from the frame of these."""
+        names = ", ".join(dict.fromkeys(str(name) for name in (self.future or ())))
+        given = listed(at)
+        if not isinstance(given, nw.DataFrame):
+            raise ValueError(
+                f"{_AT}: the model was trained with columns that are known ahead ({names}); give a frame of ids and "
+                "times that has them (in a command, --at-file)."
+            )
+        early = queries.times <= table.last[queries.codes]
+        if early.any():
+            k = int(np.argmax(early))
+            raise ValueError(
+                f"{_AT}: {table.clock.show(queries.times[k])} is not after the last row of "
+                f"{table.named(queries.codes[k])}; ask for later times."
+            )
+        frame, _ = encode(given.to_native(), self.categories_)
+        whole = frame_of(frame, _AT)
+        return np.stack([read_numbers(column_of(whole, name, _AT), _AT) for name in self.columns_.future], axis=1)
+
     def _predicted(self, panel: Panel, queries: "_Queries", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation for each queried id and time, in the units of the data."""
         used, codes = np.unique(queries.codes, return_inverse=True)
@@ -249,17 +305,18 @@ class Forecaster(Estimator):
         times = since[order][starts[:-1, None] + places].astype(np.float32)
         slots = np.empty(len(codes), int)
         slots[order] = np.arange(len(codes)) - starts[codes[order]]
-        mean, log_variance = gaussians(self.model_, panel[used], times)
+        mean, log_variance = self._gaussians(panel[used], times)
         mean = np.asarray(self.scaler_.unscale(mean))[codes, slots]
         sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[codes, slots]
         return mean, sd
 
     def _frame(self, queries: "_Queries", ids: np.ndarray, mean, sd, clock: Clock, backend: Any) -> Any:
-        names = self.columns_.values
+        targets = self.columns_.targets
+        names, mean, sd = list(compress(self.columns_.values, targets)), mean[:, targets], sd[:, targets]
         data: dict[str, Any] = {
             self.columns_.id: ids[np.repeat(queries.codes, len(names))].tolist(),
             self.columns_.time: clock.write(np.repeat(queries.times, len(names)), backend),
-            "variable": list(names) * len(queries.codes),
+            "variable": names * len(queries.codes),
             "mean": mean.ravel().astype(np.float64),
         }
         for q in self.quantiles:

@@ -8,7 +8,6 @@ import numpy as np
 from ..series import Panel, Query, Series
 from ..series.frames import write_frame
 from ..train.health import INACTIVE
-from .inference import gaussians
 
 AGREES = 0.3  # rank correlation of weights and importances from which on they say the same
 COLLAPSED = 0.9  # a column that gets so much of every row's weight
@@ -41,7 +40,7 @@ def importance_of(estimator: Any, panel: Panel) -> Importance:
 def _squared_errors(estimator: Any, panel: Panel, query: Query) -> np.ndarray:
     """Mean squared error of each series and variable, NaN where nothing is scored."""
     context = Panel(query.context, panel.ids, panel.variables)
-    mean, _ = gaussians(estimator.model_, context, np.asarray(query.times))
+    mean, _ = estimator._gaussians(context, np.asarray(query.times))
     scored = np.asarray(query.scored)
     total = np.where(scored, np.square(np.asarray(query.values) - mean), 0.0).sum(axis=1)
     count = scored.sum(axis=1)

@@ -9,13 +9,17 @@ import numpy as np
 from sklearn.base import TransformerMixin
 
 from ..datasets.split import Split
-from ..series import Query, Series, hold_out
+from ..series import Panel, Query, Series, hold_out
+from ..series.categories import encoded
 from ..series.frames import Missing
+from ..series.table import Columns
 from ..tasks import Forecast, Task
 from . import explain
-from .base import Estimator
-from .inference import gaussians, scores
-from .registry import Entry
+from .base import Estimator, values_calibration
+from .calibration import Calibration
+from .inference import scores
+from .inputs import only_targets
+from .registry import AUTO, Entry
 
 
 class Imputer(TransformerMixin, Estimator):
@@ -35,8 +39,12 @@ class Imputer(TransformerMixin, Estimator):
         id: str = "id",
         time: str = "time",
         values: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+        weight: str | None = None,
         missing: Missing = None,
-        model: str | Entry = "ace-latent-ode",
+        model: str | Entry | Sequence[str] = AUTO,
+        minutes: float | int | None = None,
+        ensemble: int | None = None,
         hide: float = 0.2,
         hidden: int | None = None,
         epochs: int | None = None,
@@ -47,7 +55,8 @@ class Imputer(TransformerMixin, Estimator):
         seed: int = 0,
     ):
         self.id, self.time, self.values, self.missing = id, time, values, missing
-        self.model, self.hide = model, hide
+        self.static, self.weight = static, weight
+        self.model, self.minutes, self.ensemble, self.hide = model, minutes, ensemble, hide
         self.hidden, self.epochs, self.batch_size = hidden, epochs, batch_size
         self.learning_rate, self.penalty, self.patience, self.seed = learning_rate, penalty, patience, seed
 
@@ -55,8 +64,13 @@ class Imputer(TransformerMixin, Estimator):
         if not 0 < self.hide < 1:
             raise ValueError(f"Imputer(hide={self.hide}): expected a part between 0 and 1.")
 
-    def _training(self, series: Series, split: Split, codes: np.ndarray | None) -> tuple[Task, Query, Split]:
+    def _training(
+        self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
+    ) -> tuple[Task, Query, Split]:
         return Forecast(penalty=0.01), hold_out(series, self.hide, self.seed), split
+
+    def _calibrated(self, outputs: Any, validation: Query) -> Calibration:
+        return values_calibration(outputs, validation, self.columns_, by_horizon=False)
 
     def transform(self, frame: Any) -> Any:
         """The same frame, every blank among the values filled with its expected value.
@@ -67,7 +81,7 @@ class Imputer(TransformerMixin, Estimator):
         what = "the table to fill"
         table = self._read(frame, what)
         panel = self._scaled(table, what)
-        mean, _ = gaussians(self.model_, panel, np.asarray(panel.series.times))
+        mean, _ = self._gaussians(panel, np.asarray(panel.series.times))
         expected = np.empty((len(table.codes), len(self.columns_.values)))
         expected[table.order] = np.asarray(self.scaler_.unscale(mean))[table.codes, table.rows]
         blank = np.empty(expected.shape, bool)
@@ -77,8 +91,15 @@ class Imputer(TransformerMixin, Estimator):
         filled = [
             nw.new_series(name, _filled(native.get_column(name), blank[:, j], expected[:, j]), backend=backend)
             for j, name in enumerate(self.columns_.values)
-            if blank[:, j].any()
+            if blank[:, j].any() and name in native.columns
         ]
+        for name, words in self.categories_.items():
+            places = [self.columns_.values.index(e) for w in words if (e := encoded(name, w)) in self.columns_.values]
+            if places and blank[:, places[0]].any():
+                likeliest = [words[k] for k in expected[:, places].argmax(axis=1)]
+                given = native.get_column(name).cast(nw.String).to_list()
+                chosen = [w if b else g for w, b, g in zip(likeliest, blank[:, places[0]], given, strict=True)]
+                filled.append(nw.new_series(name, chosen, nw.String, backend=backend))
         return native.with_columns(*filled).to_native() if filled else frame
 
     def score(self, frame: Any, y: None = None) -> float:
@@ -94,10 +115,11 @@ class Imputer(TransformerMixin, Estimator):
         self._check_fitted()
         what = "the table to evaluate on"
         panel = self._scaled(self._read(frame, what), what)
-        query = hold_out(panel.series, self.hide, self.seed)
+        query = only_targets(hold_out(panel.series, self.hide, self.seed), self.columns_.targets)
         if not query.scored.any():
             raise ValueError(f"{what}: there are too few values to hide a part of {self.hide:.0%}; give more rows.")
-        return scores(self.model_, query, panel)
+        context = Panel(query.context, panel.ids, panel.variables)
+        return scores(self._gaussians(context, np.asarray(query.times)), query)
 
     def plot(self, frame: Any, id: Any, out: str | Path | None = None):
         """A picture of one series with its blanks filled in, and its attention where the model has one."""

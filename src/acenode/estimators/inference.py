@@ -110,10 +110,9 @@ def warn_of_failures(predicted: np.ndarray, ids: np.ndarray) -> None:
         )
 
 
-def scores(headed: Headed, query: Query, panel: Panel) -> dict[str, float]:
-    """The metrics of `Forecast` on a query of a panel, and the MSE of straight lines as a baseline."""
-    outputs = gaussians(headed, Panel(query.context, panel.ids, panel.variables), np.asarray(query.times))
-    metrics = Forecast().metrics(outputs, query, jnp.ones(len(panel)))
+def scores(outputs: tuple[np.ndarray, np.ndarray], query: Query) -> dict[str, float]:
+    """The metrics of `Forecast` of predictions (mean and log variance), and the MSE of straight lines as a baseline."""
+    metrics = Forecast().metrics(outputs, query, jnp.ones(len(query)))
     error = np.square(np.asarray(query.values, float) - straight_lines(query))
     baseline = {"mse_baseline": error[np.asarray(query.scored)].mean()}
     return {name: float(value) for name, value in {**metrics, **baseline}.items()}

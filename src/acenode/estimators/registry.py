@@ -1,18 +1,20 @@
 """The models of the estimators, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
 from jaxtyping import Array
 
-from ..layers import mlp
+from ..layers import Linear, mlp
 from ..models import (
     GRUD,
+    MTAN,
     RNNVAE,
     TLSTM,
     Filter,
+    GraFITi,
     GRUSimple,
     LatentODE,
     RNNDecay,
@@ -34,6 +36,7 @@ from ..ode import (
     Solver,
     pairwise_field,
 )
+from ..tasks import Headed
 
 Attends = Literal["variables", "hidden dimensions"]
 
@@ -65,6 +68,8 @@ class Entry:
     state: Callable[[Sizes], int] | None = field(repr=False)
     description: str
     attends: Attends | None = None
+    causal: bool = True  # whether a prediction sees only the rows before its time
+    linear: bool = False  # whether a linear head reads the label
 
 
 def _hidden(s: Sizes) -> int:
@@ -150,6 +155,11 @@ def _filter(cell: Callable, description: str) -> Entry:
     return Entry(lambda s, key: Filter(cell(s.variables, s.hidden, key=key)), _hidden, _hidden, description)
 
 
+def _even(s: Sizes) -> int:
+    """A size that two heads can share."""
+    return s.hidden + s.hidden % 2
+
+
 def _wider(s: Sizes) -> int:
     return s.hidden + EXTRA
 
@@ -200,23 +210,73 @@ MODELS: dict[str, Entry] = {
         _hidden,
         "a recurrent variational autoencoder",
     ),
+    "mtan": Entry(
+        lambda s, key: MTAN(s.variables, s.hidden, 16, time_scale=s.span, key=key),
+        lambda s: 2 * s.hidden,
+        None,
+        "attention over time to regular reference points, and from these to any time",
+        causal=False,
+    ),
+    "grafiti": Entry(
+        lambda s, key: GraFITi(s.variables, _even(s), time_scale=s.span, key=key),
+        _even,
+        None,
+        "attention on the graph of times and variables",
+        causal=False,
+    ),
 }
 
 
 OWN = "own"
+AUTO = "auto"
 
 
 def entry(model: str | Entry) -> Entry:
     """The model of this name; a user's own is its own entry."""
     if isinstance(model, Entry):
         return model
+    from .baselines import SOLVED
+
+    if model in SOLVED:
+        return SOLVED[model].entry
     if model not in MODELS:
         raise ValueError(
-            f"model={model!r}: there is no model of this name; choose from {', '.join(MODELS)}, or give an Entry of "
-            "your own."
+            f"model={model!r}: there is no model of this name; choose from {AUTO}, {', '.join(MODELS)}, or give an "
+            "Entry of your own."
         )
     return MODELS[model]
 
 
-def name_of(model: str | Entry) -> str:
-    return OWN if isinstance(model, Entry) else model
+def name_of(model: str | Entry | Sequence[str]) -> str:
+    if isinstance(model, Entry):
+        return OWN
+    return model if isinstance(model, str) else AUTO
+
+
+def check_model(model: str | Entry | Sequence[str]) -> None:
+    """Refuse names that there are not, and an empty list."""
+    if isinstance(model, str | Entry):
+        if model != AUTO:
+            entry(model)
+        return
+    if not model:
+        raise ValueError(f"model=[]: name at least one model to choose from, or {AUTO}.")
+    for name in model:
+        if name not in MODELS:
+            entry(name)
+            raise ValueError(
+                f"model=[..., {name!r}]: the plain baselines are compared anyway; name trained models only."
+            )
+
+
+def with_label_head(kind: Entry, given: Sizes, outputs: int, key: Array) -> Headed:
+    """A model with a head that reads labels or targets from the summary of a series."""
+    one, two = jax.random.split(key)
+    size = kind.summary(given)
+    head = Linear(size, outputs, key=two) if kind.linear else mlp(size, outputs, 32, 1, jax.nn.relu, key=two)
+    return Headed(kind.build(given, one), head)
+
+
+def is_search(model: str | Entry | Sequence[str]) -> bool:
+    """Whether the model is to be found among several: `auto`, or a list of names."""
+    return model == AUTO or not isinstance(model, str | Entry)

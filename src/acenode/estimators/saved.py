@@ -14,12 +14,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import narwhals as nw
 import numpy as np
 from safetensors import SafetensorError
 
 from .card import CARD, card
 
-FORMAT = 3
+FORMAT = 4
 ARRAYS, HEAD = "model.safetensors", "model.json"
 _OURS = (ARRAYS, HEAD, CARD, "report")  # what a folder of a model may hold
 
@@ -74,7 +75,7 @@ def _write(estimator: Any, part: Path) -> None:
     from ..train import checkpoint
     from .registry import Entry, name_of
 
-    checkpoint.save_arrays(part / ARRAYS, estimator.model_, {})
+    checkpoint.save_arrays(part / ARRAYS, estimator.members_.models, {})
     parameters = estimator.get_params()
     if isinstance(parameters["model"], Entry):
         parameters["model"] = name_of(parameters["model"])
@@ -86,16 +87,22 @@ def _write(estimator: Any, part: Path) -> None:
         "summary": asdict(estimator.summary_),
         "columns": estimator.columns_._asdict(),
         "left_out": estimator.left_out_,
+        "categories": estimator.categories_,
         "validation_ids": estimator.validation_ids_,
         "clock": asdict(estimator.clock_),
         "scaler": {name: getattr(estimator.scaler_, name) for name in ("shift", "spread", "kind")},
         "classes": getattr(estimator, "classes_", None),
+        "target": getattr(estimator, "target_", None),
+        "members": {"names": estimator.members_.names, "weights": estimator.members_.weights},
+        "calibration": asdict(estimator.calibration_),
+        "leaderboard": nw.from_native(estimator.leaderboard_, eager_only=True).rows(named=True),
         "history": {name: np.asarray(v, float).tolist() for name, v in estimator.history_.items()},
         "versions": versions(),
         "precision": str(jnp.result_type(float)),
         "sha256": hashlib.sha256((part / ARRAYS).read_bytes()).hexdigest(),
     }
     head = json.loads(json.dumps(head, default=_plain))
+    head["leaderboard"] = [{k: None if v != v else v for k, v in row.items()} for row in head["leaderboard"]]
     head["check"] = _digest(head)
     checkpoint.write_atomically(part / HEAD, json.dumps(head, indent=1).encode() + b"\n")
 
@@ -157,15 +164,18 @@ def load(folder: str | Path, model: Any = None) -> Any:
     from ..series.times import Clock
     from ..train import enable_compilation_cache
     from ..train.checkpoint import CheckpointMismatch, load_arrays
-    from . import Classifier, Forecaster, Imputer
+    from . import Classifier, Forecaster, Imputer, Regressor
+    from .base import leaderboard_frame
+    from .calibration import Calibration
     from .inference import without_sampling
+    from .members import Members
     from .registry import OWN, Entry, entry
     from .training import Settings, Summary
 
     enable_compilation_cache()
     head = read_head(folder)
     try:
-        kinds: dict[str, Any] = {k.__name__: k for k in (Forecaster, Classifier, Imputer)}
+        kinds: dict[str, Any] = {k.__name__: k for k in (Forecaster, Classifier, Imputer, Regressor)}
         kind = kinds[head["estimator"]]
         parameters = {n: tuple(v) if isinstance(v, list) else v for n, v in head["parameters"].items()}
         if (head["settings"]["model"] == OWN) != isinstance(model, Entry):
@@ -177,23 +187,32 @@ def load(folder: str | Path, model: Any = None) -> Any:
         estimator = kind(**parameters)
         estimator.settings_ = Settings(**head["settings"])
         estimator.entry_ = entry(model if model is not None else estimator.settings_.model)
+        estimator.calibration_ = Calibration(*(tuple(head["calibration"][n]) for n in ("horizons", "factors")))
+        estimator.leaderboard_ = leaderboard_frame(head["leaderboard"])
         estimator.summary_ = Summary(**{**head["summary"], "notes": tuple(head["summary"]["notes"])})
         columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
         estimator.columns_ = Columns(**columns)
         estimator.left_out_ = tuple(head["left_out"])
+        estimator.categories_ = {name: tuple(words) for name, words in head["categories"].items()}
         estimator.validation_ids_ = head["validation_ids"]
         estimator.clock_ = Clock(**head["clock"])
         if head["classes"] is not None:
-            estimator.classes_ = head["classes"]
+            estimator.classes_ = [tuple(c) if isinstance(c, list) else c for c in head["classes"]]
+        if head["target"] is not None:
+            estimator.target_ = tuple(head["target"])
         estimator.history_ = {name: np.asarray(v) for name, v in head["history"].items()}
-        made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
+        names, weights = head["members"]["names"], head["members"]["weights"]
+        entries = [estimator._entry(name) for name in names]
+        build = eqx.filter_eval_shape
+        made = tuple(build(lambda key, e=e: estimator._build(key, e), jax.random.key(0)) for e in entries)
         like = jax.tree.map(lambda x: _empty(x, head["precision"]), made)
         loaded = load_arrays(Path(folder) / ARRAYS, eqx.nn.inference_mode(like))
         scaler = head["scaler"]
         estimator.scaler_ = Scaler(np.asarray(scaler["shift"]), np.asarray(scaler["spread"]), scaler["kind"])
         # Saved in double precision and loaded in single, or the other way round.
         in_precision = jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded)
-        estimator.model_ = without_sampling(in_precision)
+        estimator.members_ = Members(tuple(names), tuple(weights), tuple(map(without_sampling, in_precision)))
+        estimator.model_ = estimator.members_.models[0]
     except SafetensorError as error:
         raise ModelFolderError(
             f"{Path(folder) / ARRAYS} is damaged ({error}); restore the folder or train again."

@@ -2,19 +2,23 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from ..series.categories import Categories, encode, expanded, find_categories
 from ..series.columns import missing_codes
-from ..series.table import Columns, Table, absent_codes, read, value_columns
-from .registry import Entry, Sizes, name_of
+from ..series.table import Columns, Table, absent_codes, column_of, frame_of, read, value_columns
+from ..train import Recipe
+from .registry import Entry, Sizes, is_search, name_of
 
 WHAT = "the training table"
 
 _UNITS = 10.0  # the typical series is so long in the model's time
-_STEP = 0.1  # of Euler's method, there
+_STEPS = (0.1, 0.5)  # of Euler's method, there: that of the typical gap, within these
 _OUTLYING = 100  # distances of the quartiles from the median
 
 
@@ -56,10 +60,38 @@ class Summary:
 
 def read_training(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...]]:
     """The training table and the columns left out of it, refused where nothing can be learned from it."""
+    table, left_out, _, _ = read_rough(estimator, frame)
+    return table, left_out
+
+
+def read_rough(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...], Categories, np.ndarray | None]:
+    """The training table, the columns left out of it, the words of its categories, and the weights of its series."""
     id, time, label = estimator.id, estimator.time, getattr(estimator, "label", None)
-    chosen = value_columns(frame, id, time, label, estimator.values, what=WHAT)
-    columns = Columns(id, time, chosen, label, missing_codes(estimator.missing))
+    label = label if label is None or isinstance(label, str) else tuple(label)
+    future, static = (_named(getattr(estimator, each, None)) for each in ("future", "static"))
+    weight = getattr(estimator, "weight", None)
+    roles = [*future, *static]
+    if estimator.values is not None and (inside := [name for name in roles if name in _named(estimator.values)]):
+        raise ValueError(f"{WHAT}: {inside[0]!r} is named among the values and as future or static; name it once.")
+    values = None if estimator.values is None else [*_named(estimator.values), *roles]
+    if weight is not None and values is None:
+        labels = Columns(id, time, (), label).labels
+        values = [c for c in frame_of(frame, WHAT).columns if c not in (id, time, weight, *labels)]
+    chosen = value_columns(frame, id, time, label, values, what=WHAT)
+    absent = [name for name in roles if name not in chosen]
+    if absent:
+        column_of(frame_of(frame, WHAT), absent[0], WHAT)
+    both = [name for name in future if name in static]
+    if both:
+        raise ValueError(f"{WHAT}: {both[0]!r} is named as future and as static; choose one.")
+    categories = find_categories(frame, chosen, WHAT)
+    frame, _ = encode(frame, categories)
+    chosen, future, static = (expanded(names, categories) for names in (chosen, future, static))
+    columns = Columns(id, time, chosen, label, missing_codes(estimator.missing), future, static)
+    if not columns.targets.any():
+        raise ValueError(f"{WHAT}: every column of values is named as future or static; leave one to be predicted.")
     table = read(frame, columns, what=WHAT)
+    weights = None if weight is None else _weights(frame, columns, weight)
     for number in absent_codes(frame, columns, WHAT):
         warnings.warn(f"{WHAT}: {number:g} is said to stand for a missing value, and no cell holds it.", stacklevel=3)
     table, left_out = _without_constants(table)
@@ -69,7 +101,28 @@ def read_training(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...]]:
             f"{WHAT}: there {'is one series' if len(table.ids) == 1 else f'are {len(table.ids)} series'}; training "
             f"needs at least 5, as some are set aside for validation. Cut a long series into parts with an {id!r} each."
         )
-    return table, left_out
+    return table, left_out, categories, weights
+
+
+def _named(given: Any) -> tuple[Any, ...]:
+    """One name or several, or none."""
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+
+
+def _weights(frame: Any, columns: Columns, name: str) -> np.ndarray:
+    """The weight of each series, from a column that is the same in all its rows."""
+    column_of(frame_of(frame, WHAT), name, WHAT)
+    only = Columns(columns.id, columns.time, (name,), missing=columns.missing, static=(name,))
+    table = read(frame, only, what=WHAT)
+    weights = table.values[table.starts[:-1], 0]
+    bad = ~(weights >= 0)
+    if bad.any() or not (weights > 0).any():
+        who = table.named(int(np.argmax(bad)))
+        raise ValueError(
+            f"{WHAT}: the weight {name!r} of {who} is {weights[int(np.argmax(bad))]:g}; expected numbers that are not "
+            "negative, and not all 0."
+        )
+    return weights
 
 
 def check_observed(table: Table, what: str) -> None:
@@ -99,7 +152,11 @@ def _without_constants(table: Table) -> tuple[Table, tuple[Any, ...]]:
     warnings.warn(f"{said}; {'it is' if len(useless) == 1 else 'they are'} left out.", stacklevel=4)
     kept = [k for k in range(len(table.columns.values)) if k not in useless]
     names = table.columns.values
-    columns = table.columns._replace(values=tuple(names[k] for k in kept))
+    columns = table.columns._replace(
+        values=tuple(names[k] for k in kept),
+        future=tuple(name for name in table.columns.future if names.index(name) in kept),
+        static=tuple(name for name in table.columns.static if names.index(name) in kept),
+    )
     return table._replace(values=table.values[:, kept], columns=columns), tuple(names[k] for k in useless)
 
 
@@ -119,13 +176,38 @@ def _warn_of_outliers(present: np.ndarray, name: Any) -> None:
     )
 
 
-def choose_settings(table: Table, model: str | Entry, given: dict[str, Any], ahead: float | int) -> Settings:
+def recipe_of(settings: Settings, train: int) -> Recipe:
+    """How the models of the estimators are trained."""
+    return Recipe(
+        epochs=settings.epochs,
+        algorithm="joint",  # one gradient instead of two: half the time
+        batch_size=min(settings.batch_size, train),
+        schedule=warm_up,
+        average=0.98,  # of the parameters over some 50 iterations: steadier than the last ones
+        patience=settings.patience,
+        clip=10.0,
+        eval_batch=64,
+        reference=256,
+        bucket=True,
+    )
+
+
+def warm_up(iteration: Any) -> Any:
+    """The factor on the learning rate: from a little to 1 over the first iterations."""
+    return jnp.minimum(1.0, (1 + iteration) / 20)
+
+
+def choose_settings(
+    table: Table, model: str | Entry | Sequence[str], given: dict[str, Any], ahead: float | int
+) -> Settings:
     """Settings from the data, where they are not given."""
     spans = table.last - table.first
     typical = float(np.quantile(spans[spans > 0], 0.9)) if (spans > 0).any() else 1.0
     unit = typical / _UNITS
     rows = int(np.bincount(table.codes).max())
     span = (float(spans.max()) or typical) / unit * (1 + ahead)
+    gaps = np.diff(table.times)[np.diff(table.codes) == 0]
+    step = float(np.clip(np.median(gaps) / unit if gaps.size else 0.0, *_STEPS))
 
     def pick(name: str, default):
         value = given.get(name)
@@ -136,14 +218,14 @@ def choose_settings(table: Table, model: str | Entry, given: dict[str, Any], ahe
     return Settings(
         model=name_of(model),
         hidden=int(pick("hidden", 16 if len(table.ids) < 500 else 32)),
-        batch_size=int(pick("batch_size", min(64, max(4, len(table.ids) // 8)))),
-        epochs=int(pick("epochs", 100)),
+        batch_size=int(pick("batch_size", min(128, max(4, len(table.ids) // 8)))),
+        epochs=int(pick("epochs", 1000 if is_search(model) else 100)),
         patience=int(pick("patience", 15)),
         learning_rate=float(pick("learning_rate", 5e-3)),
         penalty=float(pick("penalty", 0.0)),
         unit=unit,
-        step=_STEP,
-        count=math.ceil(span / _STEP) + 2 * rows + 16,
+        step=step,
+        count=math.ceil(span / step) + 2 * rows + 16,
         span=span,
         seed=int(given["seed"]),
     )

@@ -100,7 +100,7 @@ def read_numbers(given: nw.Series, what: str, missing: Sequence[float] = ()) -> 
         fault = [not b and not isinstance(item, Real | np.bool_) for item, b in zip(items, blank, strict=True)]
         if any(fault):
             # The one word or code among texts of numbers, where there is one.
-            words = [f and not _reads_as_number(item) for item, f in zip(items, fault, strict=True)]
+            words = [f and not reads_as_number(item) for item, f in zip(items, fault, strict=True)]
             row = row_of(np.asarray(words if any(words) else fault))
             raise ValueError(
                 f"{what}: column {given.name!r} holds {items[row - 1]!r} in row {row}; expected numbers or true and "
@@ -119,7 +119,7 @@ def read_numbers(given: nw.Series, what: str, missing: Sequence[float] = ()) -> 
     return values
 
 
-def _reads_as_number(item: Any) -> bool:
+def reads_as_number(item: Any) -> bool:
     """Whether a text is a number, which 1.5 is, and 007 is not."""
     try:
         float(item)

@@ -8,7 +8,8 @@ from jaxtyping import Array, Bool, Float
 
 from .series import Series
 
-KINDS = ("standard", "minmax", "min_over_max", "none")
+KINDS = ("standard", "robust", "minmax", "min_over_max", "none")
+REACH = 10.0  # distances of the quartiles from the median, beyond which a value is winsorised
 
 
 class Scaler(eqx.Module):
@@ -17,6 +18,7 @@ class Scaler(eqx.Module):
     | kind | shift | spread |
     |---|---|---|
     | standard | mean | standard deviation |
+    | robust | the same of winsorised values | the same |
     | minmax | min | max - min |
     | min_over_max | min | max |
     | none | 0 | 1 |
@@ -39,7 +41,7 @@ class Scaler(eqx.Module):
         **Arguments:**
 
         - `series`: one series or a batch.
-        - `kind`: "standard", "minmax", "min_over_max" or "none".
+        - `kind`: "standard", "robust", "minmax", "min_over_max" or "none".
         - `where`: booleans that say which values to fit on, one for each sample (batch,), row (batch, rows) or value
             (batch, rows, variables); all if not given.
         """
@@ -47,6 +49,8 @@ class Scaler(eqx.Module):
             raise ValueError(f"Scaler.fit: kind is {kind!r}; expected one of {', '.join(KINDS)}.")
         chosen = _chosen(np.asarray(series.observed), where).reshape(-1, series.variables)
         values = np.asarray(series.values, np.float64).reshape(-1, series.variables)
+        if kind == "robust":
+            values = np.clip(values, *limits(values, chosen))
         shift, spread = _shift_and_spread(values, chosen, kind)
         # A spread below the smallest normal number counts as zero on an accelerator, and dividing by it would too.
         spread = np.where(np.abs(spread) < np.finfo(np.float32).tiny, 1.0, spread)
@@ -84,6 +88,25 @@ class Scaler(eqx.Module):
                 f"Scaler.{name}: the values have shape {values.shape}; expected {self.shift.shape[0]} variables on "
                 "the last axis, as the scaler was fitted on."
             )
+
+
+def limits(
+    values: Float[np.ndarray, "*batch variables"], chosen: Bool[np.ndarray, "*batch variables"]
+) -> tuple[Float[np.ndarray, " variables"], Float[np.ndarray, " variables"]]:
+    """Where each variable is winsorised: ten times as far from the median as the quartiles are from each other.
+
+    Infinite where half of its values or more are the same, as of true and false.
+    """
+    width = values.shape[-1]
+    flat, counts = np.asarray(values, np.float64).reshape(-1, width), chosen.reshape(-1, width)
+    low, high = np.full(width, -np.inf), np.full(width, np.inf)
+    for k in range(width):
+        present = flat[counts[:, k], k]
+        if present.size:
+            one, middle, three = np.quantile(present, (0.25, 0.5, 0.75))
+            if three > one:
+                low[k], high[k] = middle - REACH * (three - one), middle + REACH * (three - one)
+    return low, high
 
 
 def _chosen(observed: Bool[np.ndarray, "*batch variables"], where) -> Bool[np.ndarray, "*batch variables"]:

@@ -19,8 +19,20 @@ class Columns(NamedTuple):
     id: str
     time: str
     values: tuple[Any, ...]  # names, which may be numbers in pandas
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None  # or several
     missing: tuple[float, ...] = ()  # numbers that stand for a blank
+    future: tuple[Any, ...] = ()  # those of the values that are known ahead, and not predicted
+    static: tuple[Any, ...] = ()  # those of the values that are the same in all rows of a series, and not predicted
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Which of the values are predicted."""
+        return np.asarray([name not in (*self.future, *self.static) for name in self.values], bool)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the columns of labels."""
+        return () if self.label is None else (self.label,) if isinstance(self.label, str) else self.label
 
     @property
     def unlabelled(self) -> "Columns":
@@ -35,7 +47,7 @@ class Table(NamedTuple):
     codes: np.ndarray  # for each row the place of its id
     times: np.ndarray  # float64, in the unit of the clock
     values: np.ndarray  # float64, NaN where blank
-    labels: np.ndarray | None  # one for each id
+    labels: np.ndarray | None  # one for each id; of several, a tuple
     clock: Clock
     columns: Columns
     backend: str  # the library of the frame: pandas, polars or pyarrow
@@ -122,14 +134,16 @@ def column_of(table: nw.DataFrame, name: Any, what: str) -> nw.Series:
     return table.get_column(name)
 
 
-def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any, *, what: str) -> tuple[Any, ...]:
+def value_columns(
+    frame: Any, id: str, time: str, label: str | tuple[str, ...] | None, values: Any, *, what: str
+) -> tuple[Any, ...]:
     """The columns of the variables: those named, or all that are neither id, time nor label."""
     table = frame_of(frame, what)
-    roles = [name for name in (id, time, label) if name is not None]
+    roles = [id, time, *Columns(id, time, (), label).labels]
     if len(set(roles)) < len(roles):
         raise ValueError(f"{what}: id, time and label are {', '.join(map(repr, roles))}; name a column for each.")
     if values is None:
-        chosen = tuple(c for c in table.columns if c not in (id, time, label))
+        chosen = tuple(c for c in table.columns if c not in roles)
         nameless = [c for c in chosen if _NO_NAME.fullmatch(str(c))]
         if nameless:
             raise ValueError(
@@ -140,7 +154,7 @@ def value_columns(frame: Any, id: str, time: str, label: str | None, values: Any
             raise ValueError(f"{what}: there is no column of values beside {id!r} and {time!r}; add one, or name it.")
     else:
         chosen = named_once(values, what)
-    reserved = [c for c in chosen if c in (id, time, label)]
+    reserved = [c for c in chosen if c in roles]
     if reserved:
         raise ValueError(f"{what}: {reserved[0]!r} is named as a value and as id, time or label; choose one.")
     return chosen
@@ -160,12 +174,17 @@ def named_once(values: Any, what: str) -> tuple[Any, ...]:
 def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
     """Read and check a frame of one row for each id and time. Every fault is a sentence with its place and the fix."""
     table = frame_of(frame, what)
-    names = [columns.id, columns.time, *columns.values, *([] if columns.label is None else [columns.label])]
+    names = [columns.id, columns.time, *columns.values, *columns.labels]
     given = {name: column_of(table, name, what) for name in names}
     codes, ids = read_ids(given[columns.id], what)
     times, clock = read_times(given[columns.time], what)
-    label = columns.label
-    labels = None if label is None else read_labels(given[label], codes, ids, columns.id, what)
+    labels = None
+    if columns.label is not None:
+        each = [read_labels(given[name], codes, ids, columns.id, what) for name in columns.labels]
+        labels = each[0]
+        if not isinstance(columns.label, str):
+            labels = np.empty(len(ids), object)
+            labels[:] = list(zip(*each, strict=True))
     # Most tables are sorted by id already; a copy of each of their columns may not fit into memory.
     in_order = bool((codes[1:] >= codes[:-1]).all())
     order = np.arange(len(codes), dtype=np.int32) if in_order else np.argsort(codes, kind="stable")
@@ -176,7 +195,27 @@ def read(frame: Any, columns: Columns, *, what: str = "the table") -> Table:
     for k, name in enumerate(columns.values):
         numbers = read_numbers(given[name], what, columns.missing)
         values[:, k] = numbers if in_order else numbers[order]
+    for name in columns.static:
+        k = columns.values.index(name)
+        values[:, k] = _spread_out(values[:, k], codes, order, ids, columns, name, what)
     return Table(ids, codes, times, values, labels, clock, columns, str(table.implementation.value), order)
+
+
+def _spread_out(values, codes, order, ids, columns: Columns, name: Any, what: str) -> np.ndarray:
+    """A static column with its one value in all rows of a series, blank where it has none."""
+    seen = np.flatnonzero(~np.isnan(values))
+    first = np.full(len(ids), -1)
+    first[codes[seen[::-1]]] = seen[::-1]
+    differs = seen[values[seen] != values[first[codes[seen]]]]
+    if differs.size:
+        row = int(differs[0])
+        one = int(first[codes[row]])
+        raise ValueError(
+            f"{what}: the static column {name!r} of {columns.id} {shown(ids[codes[row]])} is {values[one]:g} in row "
+            f"{int(order[one]) + 1} and {values[row]:g} in row {int(order[row]) + 1}; a series has one value in all "
+            "its rows. Correct it, or do not name the column as static."
+        )
+    return np.where(first[codes] >= 0, values[np.maximum(first[codes], 0)], np.nan)
 
 
 def check_times(

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..compiled import compiled, compiled_quickly
+from ..series import Series
 from ..tasks.task import Task
 from .evaluate import each_member, names_of_metrics, take_rows
 from .groups import (
@@ -27,6 +29,8 @@ from .groups import (
 )
 from .health import NAMES, has_health, health_of_members
 from .recipe import Recipe
+
+_GROUP = 8  # batches that are sorted by length together
 
 Optimisers = dict[str, PyTree]  # the state of the optimiser of each group
 
@@ -131,8 +135,9 @@ def _step(recipe: Recipe, loss, wanted, model, optimisers: Optimisers, rates: Ra
     """One optimiser step on the parameters of the wanted groups; nothing moves where the gradient is not finite."""
     moving, still = eqx.partition(model, belongs(model, *wanted))
     gradient, aux = jax.grad(lambda p: loss(eqx.combine(p, still)), has_aux=True)(moving)
-    ok = jnp.isfinite(aux[0]) & _all_finite(gradient)
-    gradient = jax.tree.map(lambda g: jnp.where(ok, g, 0.0), gradient)
+    flat, unravel = ravel_pytree(gradient)
+    ok = jnp.isfinite(aux[0]) & jnp.isfinite(flat).all()
+    gradient = unravel(jnp.where(ok, flat, 0.0))
     rate = rates.learning_rate
     if recipe.schedule is not None:
         rate = rate * recipe.schedule(iteration)
@@ -161,10 +166,6 @@ def _tally_attention(recipe: Recipe, model, gradient, rates: Rates, ok, tally: T
 
 def _length(tree: PyTree) -> Float[Array, ""]:
     return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
-
-
-def _all_finite(tree: PyTree) -> Bool[Array, ""]:
-    return jnp.asarray([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)], bool).all()
 
 
 def choose(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:
@@ -242,12 +243,16 @@ class Program:
             raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(self.names)}.")
 
     def epoch(
-        self, state: State, static, seeds, rows: Rows, rates, data, epoch: int
+        self, state: State, static, seeds, rows: Rows, rates, data, epoch: int, steps: int | None = None
     ) -> tuple[State, dict[str, np.ndarray]]:
-        """The state after one more epoch, and its record: an array over the members for each quantity."""
+        """The state after one more epoch, and its record: an array over the members for each quantity.
+
+        `steps` ends it after so many mini-batches; their number is then no part of the compiled program.
+        """
         number = jnp.asarray(epoch)
+        limit = None if steps is None else jnp.asarray(min(steps, self.steps))
         taken = (self.batch, self.steps)
-        trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number)
+        trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number, limit)
         evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
         absent = np.full(len(seeds), np.nan)
         if (epoch + 1) % self.recipe.validate_every and epoch + 1 < self.recipe.epochs:
@@ -288,31 +293,36 @@ def _keys(seed, epoch) -> Array:
 
 
 @compiled
-def _train(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch) -> Trained:
+def _train(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch, limit) -> Trained:
     def one(state, seed, rows, rates):
-        return _train_one(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch)
+        return _train_one(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch, limit)
 
     if seeds.shape[0] == 1:  # an axis of one would make every product a batch of one, half as quick on a CPU
         return jax.tree.map(lambda x: x[None], one(*jax.tree.map(lambda x: x[0], (state, seeds, rows, rates))))
     return jax.vmap(one)(state, seeds, rows, rates)
 
 
-def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, seed, rows, rates, data, epoch):
+def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, seed, rows, rates, data, epoch, limit):
     """The steps of one epoch of one member: shuffle, alternate, measure."""
     shuffle_key, step_key, measure_key = _keys(seed, epoch)
     model = eqx.combine(state.model, static)
     _, second = stepped_groups(recipe, model)
     own_steps = jnp.sum(rows.train_weight > 0) // batch  # fewer than `steps` where other folds are larger
 
+    lengths = _lengths(data) if recipe.bucket else None
+
     def shuffled(key):
         order = jax.random.uniform(key, rows.train.shape)
         order = jnp.argsort(jnp.where(rows.train_weight > 0, order, 2.0))
-        return rows.train[order[: steps * batch]].reshape(steps, batch)
+        batches = rows.train[order[: steps * batch]].reshape(steps, batch)
+        return batches if lengths is None else _bucketed(batches, lengths, own_steps, jax.random.fold_in(key, 1))
 
     def scan(step_functions, carry, key):
-        def body(carry, x):
+        batches = shuffled(key)
+
+        def body(step, carry):
             arrays, optimisers, iteration, tally, averaged = carry
-            samples, step = x
+            samples = batches[step]
             model, clock = eqx.combine(arrays, static), Clock(epoch, iteration)
             keys = jax.random.split(jax.random.fold_in(step_key, step), 2)
             for take_step, one_key in zip(step_functions, keys, strict=False):
@@ -321,11 +331,12 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
                 )
             arrays = eqx.filter(model, eqx.is_array)
             averaged = _averaged(recipe, averaged, arrays, iteration)
-            after = (arrays, optimisers, iteration + 1, tally, averaged)
-            return choose(step < own_steps, after, carry), None
+            return arrays, optimisers, iteration + 1, tally, averaged
 
-        xs = (shuffled(key), jnp.arange(steps))
-        return lax.scan(body, carry, xs)[0]
+        if limit is not None:
+            return lax.fori_loop(0, jnp.minimum(limit, own_steps), body, carry)
+        # An accelerator is quicker where it knows how often a loop turns.
+        return lax.fori_loop(0, steps, lambda k, old: choose(k < own_steps, body(k, old), old), carry)
 
     carry = (state.model, state.optimisers, state.iteration, Tally.zero(), state.averaged)
     if not second:
@@ -355,6 +366,26 @@ def _train_one(task: Task, recipe: Recipe, batch, steps, static, state: State, s
         model=measured if averaged is None else arrays, optimisers=optimisers, averaged=averaged, iteration=iteration
     )
     return Trained(new, measured, measure_key, record)
+
+
+def _lengths(data: PyTree) -> Array | None:
+    """Of the series among the data, how many rows each has."""
+    nodes = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, Series))
+    return next((jnp.asarray(node.length) for node in nodes if isinstance(node, Series)), None)
+
+
+def _bucketed(batches: Int[Array, "steps batch"], lengths: Array, own_steps, key) -> Int[Array, "steps batch"]:
+    """Batches of the same samples, each of similar length, in random order.
+
+    Samples are sorted within groups of a few batches, so that who meets whom still changes from epoch to epoch.
+    """
+    steps, batch = batches.shape
+    group = jnp.arange(steps * batch) // (_GROUP * batch)
+    filled = jnp.arange(steps * batch) < own_steps * batch
+    flat = batches.reshape(-1)
+    order = jnp.lexsort((lengths[flat], group, ~filled))
+    place = jnp.where(jnp.arange(steps) < own_steps, jax.random.uniform(key, (steps,)), 2.0)
+    return flat[order].reshape(steps, batch)[jnp.argsort(place)]
 
 
 def _attention_record(recipe: Recipe, tally: Tally, model) -> dict[str, Array]:

@@ -71,66 +71,117 @@ def fit(
     - `checkpoint`: a file that is written after every epoch. Where it exists, the run resumes from it: the same call
       after a kill ends with the same numbers as one that was never stopped.
     """
-    enable_compilation_cache()
     progress = progress or Quiet()
-    folds = [splits] if hasattr(splits, "train") else list(splits)
-    _check_kinds(build, task, folds, members)
-    members = tuple(members)
-    _check(task, data, folds, recipe, members)
-    began = time.perf_counter()
-
-    data = jax.tree.map(jnp.asarray, data)
-    rows = _rows(folds, members)
-    rates = Rates(*(jnp.asarray([getattr(m, n) for m in members], float) for n in Rates._fields))
-    seeds = jnp.asarray([m.seed for m in members], jnp.int32)
-    program = Program(build, task, recipe, rows.train.shape[1])
-    state, static = program.start(seeds, rows, data)
-
-    fingerprint = _fingerprint(task, recipe, members, state, static, data, folds)
-    history: dict[str, list] = {}
-    first, spent = 0, 0.0
-    devices: list[str] = []
-    path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists():
-        head = load_head(path)
-        if head["fingerprint"] != fingerprint:
-            raise CheckpointMismatch(
-                f"{path} belongs to another run (other data, model, recipe or members). Move it away, or give "
-                "this run another checkpoint file."
-            )
-        state = load_arrays(path, state)
-        history, first, spent = head["history"], head["epochs"], head["seconds"]
-        devices = head.get("devices", ["unknown"] if first else [])
-
-    if first < recipe.epochs:
-        program.check_monitor(state, static, seeds, rows, data)
-    kind = device_kind()
-    progress.start(recipe, members, task, first)
+    run = Run(build, task, data, splits, recipe, members, checkpoint=checkpoint)
+    progress.start(recipe, run.members, task, run.epochs)
     try:
-        for epoch in range(first, recipe.epochs):
-            if bool(np.all(state.stopped)):
-                break
-            state, record = program.epoch(state, static, seeds, rows, rates, data, epoch)
-            devices = list(dict.fromkeys([*devices, kind]))
-            for name, value in record.items():
-                history.setdefault(name, []).append(value.tolist())
-            seconds = spent + time.perf_counter() - began
-            if path is not None:
-                head = {"fingerprint": fingerprint, "epochs": epoch + 1, "seconds": seconds, "history": history}
-                head["devices"] = devices
-                save_arrays(path, state, head)
-            progress.epoch(epoch, record, program.steps * program.batch * len(members))
+        while not run.finished:
+            record = run.epoch()
+            progress.epoch(run.epochs - 1, record, run.samples)
     except StopTraining:
         pass
     finally:
         progress.stop()
+    return run.result()
 
-    best = eqx.nn.inference_mode(eqx.combine(state.best, static))
-    best_epoch, best_score = np.asarray(state.best_epoch), np.asarray(state.best_score)
-    arrays = {name: np.asarray(values) for name, values in history.items()}
-    notes = _notes(arrays, members, best_epoch)
-    seconds = spent + time.perf_counter() - began
-    return Fit(best, members, recipe, arrays, best_epoch, best_score, seconds, notes, tuple(devices))
+
+class Run:
+    """A training that is taken epoch by epoch, as `fit` does; the arguments are those of `fit`.
+
+        run = Run(build, task, data, split)
+        while not run.finished:
+            record = run.epoch()
+        best = run.result()
+
+    `epochs` counts those done, `seconds` is the time spent in them and in the preparation.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Array], PyTree],
+        task: Task,
+        data: PyTree,
+        splits,
+        recipe: Recipe = Recipe(),  # noqa: B008
+        members: Sequence[Member] = (Member(),),
+        *,
+        checkpoint: str | Path | None = None,
+    ):
+        enable_compilation_cache()
+        began = time.perf_counter()
+        folds = [splits] if hasattr(splits, "train") else list(splits)
+        _check_kinds(build, task, folds, members)
+        self.members, self.recipe, self.task = tuple(members), recipe, task
+        _check(task, data, folds, recipe, self.members)
+        self._data = jax.tree.map(jnp.asarray, data)
+        self._rows = _rows(folds, self.members)
+        self._rates = Rates(*(jnp.asarray([getattr(m, n) for m in self.members], float) for n in Rates._fields))
+        self._seeds = jnp.asarray([m.seed for m in self.members], jnp.int32)
+        self._program = Program(build, task, recipe, self._rows.train.shape[1])
+        self._state, self._static = self._program.start(self._seeds, self._rows, self._data)
+        self.history: dict[str, list] = {}
+        self.epochs, self.seconds = 0, 0.0
+        self._devices: list[str] = []
+        self._path = None if checkpoint is None else Path(checkpoint)
+        if self._path is not None:
+            self._fingerprint = _fingerprint(task, recipe, self.members, self._state, self._static, self._data, folds)
+            self._resume(self._path)
+        if self.epochs < recipe.epochs:
+            self._program.check_monitor(self._state, self._static, self._seeds, self._rows, self._data)
+        self.seconds += time.perf_counter() - began
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or every member has stopped early."""
+        return self.epochs >= self.recipe.epochs or bool(np.all(self._state.stopped))
+
+    @property
+    def samples(self) -> int:
+        """How many an epoch takes, of all members together."""
+        return self._program.steps * self._program.batch * len(self.members)
+
+    @property
+    def steps(self) -> int:
+        """The mini-batches of a whole epoch."""
+        return self._program.steps
+
+    def epoch(self, steps: int | None = None) -> dict[str, np.ndarray]:
+        """Train one more epoch, or so many steps of one, validate, write the checkpoint; the record of it."""
+        began = time.perf_counter()
+        self._state, record = self._program.epoch(
+            self._state, self._static, self._seeds, self._rows, self._rates, self._data, self.epochs, steps
+        )
+        self.epochs += 1
+        self._devices = list(dict.fromkeys([*self._devices, device_kind()]))
+        for name, value in record.items():
+            self.history.setdefault(name, []).append(value.tolist())
+        self.seconds += time.perf_counter() - began
+        if self._path is not None:
+            head = {"fingerprint": self._fingerprint, "epochs": self.epochs, "seconds": self.seconds}
+            save_arrays(self._path, self._state, {**head, "history": self.history, "devices": self._devices})
+        return record
+
+    def result(self) -> Fit:
+        """The best parameters so far of every member, and how it went."""
+        best = eqx.nn.inference_mode(eqx.combine(self._state.best, self._static))
+        best_epoch, best_score = np.asarray(self._state.best_epoch), np.asarray(self._state.best_score)
+        history = {name: np.asarray(values) for name, values in self.history.items()}
+        notes = _notes(history, self.members, best_epoch)
+        told = (self.members, self.recipe, history, best_epoch, best_score, self.seconds)
+        return Fit(best, *told, notes, tuple(self._devices))
+
+    def _resume(self, path: Path) -> None:
+        if not path.exists():
+            return
+        head = load_head(path)
+        if head["fingerprint"] != self._fingerprint:
+            raise CheckpointMismatch(
+                f"{path} belongs to another run (other data, model, recipe or members). Move it away, or give "
+                "this run another checkpoint file."
+            )
+        self._state = load_arrays(path, self._state)
+        self.history, self.epochs, self.seconds = head["history"], head["epochs"], head["seconds"]
+        self._devices = head.get("devices", ["unknown"] if self.epochs else [])
 
 
 def device_kind() -> str:
@@ -282,4 +333,4 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
     return tuple(every)
 
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "Run", "fit"]

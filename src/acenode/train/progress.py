@@ -37,6 +37,13 @@ class Quiet:
     def stop(self) -> None: ...
 
 
+class Lines(Quiet):
+    """Shows what is said besides, a line for each, such as how far a candidate came."""
+
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
 SECONDS = 30.0  # between two lines of a log
 
 

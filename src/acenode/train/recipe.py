@@ -48,6 +48,7 @@ class Recipe:
     - `patience`: stop a member after so many epochs without a better validation score.
     - `validate_every`: validate after every so many epochs, and after the last.
     - `eval_batch`: samples per call in validation.
+    - `bucket`: fill batches with series of similar length, where the data are series: less padding to compute.
     - `reference`: training samples on which batch statistics are measured for evaluation.
     """
 
@@ -72,6 +73,7 @@ class Recipe:
     patience: int | None = None
     validate_every: int = 1
     eval_batch: int = 256
+    bucket: bool = False
     reference: int = 512
 
     def __post_init__(self):
@@ -134,7 +136,8 @@ class Recipe:
             return optax.chain(*parts, *decayed, optimiser)
         scaled = [OPTIMISERS[optimiser]()]
         parts += [*scaled, *decayed] if optimiser == "adamw" else [*decayed, *scaled]
-        return optax.chain(*parts, optax.scale(-factor * rate))
+        # On all parameters as one vector: a kernel for each of them would take longer to compile than the model.
+        return optax.flatten(optax.chain(*parts, optax.scale(-factor * rate)))
 
 
 @dataclass(frozen=True)

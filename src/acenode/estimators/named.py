@@ -1,0 +1,77 @@
+"""Training of one named model, as an ensemble of seeds if wanted, under a budget if there is one."""
+
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from ..train import Member, Progress, Run, StopTraining
+from .auto import Chosen, Trial, Work, best_member, models_of, training_data
+from .baselines import MORE, PLAIN, SOLVED
+from .budget import Budget
+from .members import Members, mix, outputs_of
+
+_FIRST = 16  # steps of the first two epochs, which tell how long a whole one takes
+_EPOCHS = 10  # that a budget should hold
+
+
+def train_named(
+    work: Work, name: str, size: int, budget: Budget, checkpoint: str | Path | None, progress: Progress
+) -> Chosen:
+    """Train `size` members of this model from different seeds, as one program."""
+    if name in SOLVED:
+        return _solve(work, name)
+    members = [Member(work.seed + k, 0, work.learning_rate, work.penalty) for k in range(size)]
+    data = training_data(work.data, name)
+    run = Run(work.build(name), work.task, data, work.split, work.recipe, members, checkpoint=checkpoint)
+    progress.start(work.recipe, run.members, work.task, run.epochs)
+    try:
+        _epochs(run, budget, progress)
+    except StopTraining:
+        pass
+    finally:
+        progress.stop()
+    trial = Trial(name, run=run, seconds=run.seconds, weight=1.0)
+    trial.score(work)
+    done, best = run.result(), best_member(run)
+    first = 0 if best is None else best
+    models = models_of(run) or [done.model(0)]
+    models.insert(0, models.pop(first if best is not None else 0))
+    weights = (1 / len(models),) * len(models)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        together = mix([outputs_of(model, work.rows(work.validation)) for model in models], weights)
+    metrics = trial.metrics if len(models) == 1 else work.metrics(together)
+    trial.metrics = metrics
+    chosen = Members((name,) * len(models), weights, tuple(models))
+    return Chosen(chosen, [trial.row(list(metrics))], done, first, metrics, together, done.notes)
+
+
+def _epochs(run: Run, budget: Budget, progress: Progress) -> None:
+    """To the last epoch, or as many as fit into the budget; where few would, they are cut short."""
+    limit, last, compiled = run.steps, 0.0, False
+    while not run.finished and 1.1 * last <= budget.left():
+        steps = min(_FIRST, limit) if run.epochs < 2 else limit
+        begun = run.seconds
+        record = run.epoch(steps)
+        last = run.seconds - begun
+        if compiled:  # the first one here was
+            limit = int(np.clip(budget.left() / _EPOCHS / (last / steps), 1, run.steps))
+        compiled = True
+        progress.epoch(run.epochs - 1, record, run.samples)
+
+
+def _solve(work: Work, name: str) -> Chosen:
+    """A model in closed form."""
+    fitting = (*PLAIN[work.kind], *MORE.get(work.kind, ()))
+    if name not in fitting:
+        raise ValueError(
+            f"model={name!r}: it does not {work.kind}; choose from {', '.join(fitting)}, or a trained one."
+        )
+    built = work.build(name)(jax.random.key(work.seed))
+    model = SOLVED[name].solve(built, work.data, work.train, work.validation)
+    outputs = outputs_of(model, work.rows(work.validation))
+    trial = Trial(name, True, model, work.metrics(outputs), weight=1.0)
+    members = Members((name,), (1.0,), (model,))
+    return Chosen(members, [trial.row(list(trial.metrics))], None, 0, trial.metrics, outputs, ())

@@ -1,0 +1,169 @@
+"""Words, absurd values, columns that are inputs alone, weights: before and after a model sees them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import machines, refused
+
+from acenode.estimators import Forecaster, load
+from acenode.estimators.inputs import extended, keep_known, lead, mask_of, only_targets, resampled, winsorised
+from acenode.estimators.training import read_rough
+from acenode.series import Scaler, forecast, series, stack
+from acenode.series.categories import LIMIT, encode, expanded, find_categories
+from acenode.series.table import Columns, read
+
+GIVEN = {"id": "machine", "time": "hour"}
+
+
+def rough() -> pd.DataFrame:
+    """Machines with a colour, a size that is the same for each, a plan for every hour, and a weight."""
+    frame = machines()
+    number = frame["machine"].str[1:].astype(int)
+    colours = np.asarray(["red", "blue", "green"])
+    return frame.assign(
+        colour=colours[number % 3], size=number % 5, plan=np.sin(frame["hour"]), counts=1.0 + (number % 2)
+    )
+
+
+# --- absurd values ------------------------------------------------------------------------------------------------
+
+
+def test_one_absurd_value_does_not_shape_the_scale():
+    rng = np.random.default_rng(0)
+    values = rng.normal(5, 2, (400, 1))
+    plain = series(np.arange(400.0), values)
+    values[7] = 1e6
+    absurd = series(np.arange(400.0), values)
+    one, two = Scaler.fit(plain, "robust"), Scaler.fit(absurd, "robust")
+    np.testing.assert_allclose(Scaler.fit(plain).spread, one.spread)  # nothing to winsorise: the usual scale
+    assert abs(two.spread[0] / one.spread[0] - 1) < 0.3 and Scaler.fit(absurd).spread[0] > 1e4
+
+
+def test_true_and_false_are_not_winsorised():
+    values = np.zeros((100, 1))
+    values[3] = 1.0
+    given = series(np.arange(100.0), values)
+    np.testing.assert_allclose(Scaler.fit(given, "robust").spread, Scaler.fit(given).spread)
+
+
+def test_winsorised_values_are_reported():
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(50, 2))
+    values[4, 1] = -500
+    batch = stack([series(np.arange(50.0), values)])
+    columns = Columns("id", "time", ("a", "b"))
+    with pytest.warns(UserWarning, match="1 of 'b' lie more than ten times as far"):
+        moved = winsorised(batch, np.asarray([0]), columns, "the table")
+    assert -50 < moved.values[0, 4, 1] < -5
+    np.testing.assert_array_equal(moved.values[0, :, 0], batch.values[0, :, 0])
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def test_words_become_columns():
+    frame = pd.DataFrame({"colour": ["red", None, "blue", "red"], "heat": [1, 2, 3, 4], "mixed": ["1", "2", "x", "3"]})
+    found = find_categories(frame, ("colour", "heat", "mixed"), "the table")
+    assert found == {"colour": ("blue", "red")}  # in a column of numbers a word is a mistake
+    made, strange = encode(frame, found)
+    assert made["colour=red"].tolist()[::2] == [1.0, 0.0] and np.isnan(made["colour=red"][1]) and not strange
+    assert expanded(("colour", "heat"), found) == ("colour=blue", "colour=red", "heat")
+    other, strange = encode(frame.assign(colour="pink"), found)
+    assert strange == {"colour": "pink"} and (other["colour=red"] == 0).all()
+
+
+def test_too_many_words_are_refused():
+    frame = pd.DataFrame({"name": [f"n{'abcdefghijklmnopqrstuvwxyz'[k]}" for k in range(LIMIT + 1)]})
+    refused(lambda: find_categories(frame, ("name",), "the table"), "'name'", f"{LIMIT + 1} different words", "--drop")
+
+
+# --- inputs -------------------------------------------------------------------------------------------------------
+
+
+def test_the_roles_of_columns():
+    estimator = Forecaster(**GIVEN, future="plan", static=["size", "colour"], weight="counts")
+    table, left_out, categories, weights = read_rough(estimator, rough())
+    assert not left_out and categories == {"colour": ("blue", "green", "red")}
+    names = dict(zip(table.columns.values, table.columns.targets, strict=True))
+    assert [n for n, is_target in names.items() if is_target] == ["heat", "flow"]
+    assert {n for n, is_target in names.items() if not is_target} == {
+        *("size", "plan", "colour=blue", "colour=green", "colour=red")
+    }
+    assert weights.tolist()[:4] == [1, 2, 1, 2] and len(weights) == 24
+
+
+FAULTS = {
+    "static that varies": ({"static": ["heat"]}, ("static column 'heat' of machine 'm00'", "one value")),
+    "both": ({"static": ["plan"], "future": ["plan"]}, ("'plan' is named as future and as static",)),
+    "named twice": ({"values": ["heat", "plan"], "future": ["plan"]}, ("'plan' is named among the values",)),
+    "nothing left": ({"values": [], "static": ["size"]}, ("every column of values is named as future or static",)),
+    "absent": ({"future": ["day"]}, ("no column 'day'",)),
+    "no weights": ({"weight": "heft"}, ("no column 'heft'",)),
+    "bad weights": ({"weight": "below"}, ("the weight 'below' of machine 'm00' is -1", "not negative")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_roles(fault):
+    given, words = FAULTS[fault]
+    refused(lambda: read_rough(Forecaster(**GIVEN, **given), rough().assign(below=-1.0)), *words)
+
+
+def test_a_static_value_is_that_of_all_rows():
+    frame = rough()
+    frame.loc[frame["machine"].duplicated(), "size"] = np.nan
+    table, *_ = read_rough(Forecaster(**GIVEN, static=["size"]), frame.drop(columns=["colour", "counts"]))
+    sizes = table.values[:, table.columns.values.index("size")]
+    assert sizes.tolist() == [k % 5 for k in table.codes]
+
+
+def test_what_is_known_ahead_is_told_one_row_before():
+    batch = stack([series([0.0, 1, 2, 3], np.asarray([[1.0, 10], [2, 20], [3, 30], [4, 40]]))])
+    future = np.asarray([False, True])
+    led = lead(batch, future)
+    assert led.values[0, :, 1].tolist() == [20, 30, 40, 0] and led.observed[0, :, 1].tolist() == [True] * 3 + [False]
+    query = keep_known(forecast(led, 1.5), led, future)
+    assert query.context.observed[0, :, 0].tolist() == [True, True, False, False]
+    assert query.context.observed[0, :, 1].tolist() == [True, True, True, False]
+    assert not only_targets(query, ~future).scored[..., 1].any()
+
+
+def test_query_rows_hold_what_is_known_ahead():
+    frame = pd.DataFrame(
+        {"id": ["a", "a", "b"], "time": [0.0, 1, 0], "x": [1.0, 2, 3], "plan": [5.0, 6, 7], "s": [1, 1, 2]}
+    )
+    columns = Columns("id", "time", ("x", "plan", "s"), future=("plan",), static=("s",))
+    table = extended(read(frame, columns), np.asarray([1, 0]), np.asarray([4.0, 3.0]), np.asarray([[9.0], [8.0]]))
+    assert table.codes.tolist() == [0, 0, 0, 1, 1] and table.times.tolist() == [0, 1, 3, 0, 4]
+    assert table.values[:, 1].tolist() == [5, 6, 8, 7, 9] and table.values[:, 2].tolist() == [1, 1, 1, 2, 2]
+    assert np.isnan(table.values[[2, 4], 0]).all()
+    assert mask_of(columns, columns.future).tolist() == [False, True, False]
+
+
+def test_a_series_is_drawn_as_often_as_its_weight_says():
+    train = np.arange(10, 20)
+    weights = np.zeros(30)
+    weights[10], weights[15] = 3.0, 1.0
+    drawn = resampled(train, weights)
+    assert len(drawn) == 10 and set(drawn) == {10, 15} and 7 <= (drawn == 10).sum() <= 8
+    assert resampled(train, None) is train
+
+
+@pytest.mark.slow
+def test_a_forecast_with_all_of_it(tmp_path):
+    frame = rough()
+    given = {"future": ["plan"], "static": ["size"], "weight": "counts", "model": "gru-d", "epochs": 2, "hidden": 4}
+    fitted = Forecaster(**GIVEN, **given).fit(frame)
+    refused(lambda: fitted.predict(frame, at=[25.0]), "known ahead (plan)", "give a frame")
+    ids = frame["machine"].unique()
+    at = pd.DataFrame({"machine": ids, "hour": 25.0, "plan": np.sin(25.0)})
+    answer = fitted.predict(frame, at=at)
+    assert set(answer["variable"]) == {"heat", "flow", "colour=blue", "colour=green", "colour=red"}
+    fitted.save(tmp_path / "model")
+    again = load(tmp_path / "model").predict(frame, at=at)
+    np.testing.assert_allclose(answer["mean"], again["mean"], rtol=1e-5)
+    other = fitted.predict(frame, at=at.assign(plan=5.0))
+    assert not np.allclose(answer["mean"], other["mean"])
+    assert np.isfinite(fitted.evaluate(frame)["mse"])
+    with pytest.warns(UserWarning, match="a word that it never was in training"):
+        fitted.predict(frame.assign(colour="pink"), at=at)
