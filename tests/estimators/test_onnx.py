@@ -14,7 +14,8 @@ from untrained import untrained
 from acenode.cli.main import app
 from acenode.estimators import MODELS, Classifier, Forecaster
 from acenode.estimators.exported import _program, export
-from acenode.estimators.onnx_graph import NotTranslated, to_onnx
+from acenode.estimators.onnx_graph import NotTranslated
+from acenode.estimators.onnx_program import to_onnx
 
 ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
 pytest.importorskip("onnx", reason="needs acenode[export]")

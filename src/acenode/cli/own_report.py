@@ -97,7 +97,8 @@ def _candidates(estimator: Any) -> list[Any]:
 
 def _values(estimator: Any, panel: Any, longest: int, scale: float, unit: str) -> list[Any]:
     """Of predicted values: three series, the error over time, the coverage of the bands, residuals."""
-    from ..report import fit_plots, page
+    from ..report import page
+    from . import own_plots
 
     some = panel[: min(_SERIES, len(panel))]
     query, mean, sd = _predictions(estimator, some)
@@ -132,9 +133,9 @@ def _values(estimator: Any, panel: Any, longest: int, scale: float, unit: str) -
         standardised = (error / sd)[scored]
         inside = float((np.abs(standardised) <= 1.6448536).mean())
         words = f"Of {scored.sum():,} values {inside:.1%} lie inside the band of 90 %, which was corrected on them."
-        drawn = page.picture("calibration", fit_plots.calibration(standardised), "coverage of the bands")
+        drawn = page.picture("calibration", own_plots.calibration(standardised), "coverage of the bands")
         sections.append(page.Section("Calibration", [words], [drawn]))
-        figure = fit_plots.residuals(mean[scored], error[scored], standardised)
+        figure = own_plots.residuals(mean[scored], error[scored], standardised)
         drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
         sections.append(page.Section("Residuals", ["Observed minus predicted, in scaled units."], [drawn]))
     return sections
@@ -156,18 +157,19 @@ def _predictions(estimator: Any, panel: Any) -> tuple[Any, np.ndarray, np.ndarra
 
 def _labels(estimator: Any, panel: Any, labels: np.ndarray) -> list[Any]:
     """Of labels the reliability of their probabilities, of targets the residuals."""
-    from ..report import fit_plots, page
+    from ..report import page
+    from . import own_plots
 
     if estimator.task == "regress":
         centre, spread = estimator.target_
         predicted = estimator.members_.targets(panel)
         error = (np.asarray(labels, float) - centre) / spread - predicted
-        figure = fit_plots.residuals(predicted, error, error / max(float(error.std()), 1e-12))
+        figure = own_plots.residuals(predicted, error, error / max(float(error.std()), 1e-12))
         drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
         return [page.Section("Residuals", ["Target minus predicted, in standard deviations."], [drawn])]
     truth = np.asarray([estimator.classes_.index(label) for label in labels.tolist()])
     named = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in estimator.classes_]
-    figure = fit_plots.reliability(estimator.members_.probabilities(panel), truth, named)
+    figure = own_plots.reliability(estimator.members_.probabilities(panel), truth, named)
     drawn = page.picture("calibration", figure, "predicted probability and frequency")
     return [page.Section("Calibration", ["How frequent a label is where it is given so much probability."], [drawn])]
 

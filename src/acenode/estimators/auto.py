@@ -11,10 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import narwhals as nw
 import numpy as np
 
 from ..datasets.split import Split
 from ..series import Query
+from ..series.frames import default_backend
 from ..tasks import Headed, Task
 from ..train import Fit, Member, Progress, Recipe, Run, StopTraining
 from .baselines import MORE, PLAIN, SOLVED
@@ -395,3 +397,9 @@ def _at_best(run: Run) -> dict[str, float]:
     done = run.result()
     named = {name.removeprefix("validation_"): v for name, v in done.history.items() if name.startswith("validation_")}
     return {name: float(v[done.best_epoch[k], k]) for name, v in named.items()}
+
+
+def leaderboard_frame(rows: list[dict[str, Any]]) -> Any:
+    """The table of all candidates as a frame."""
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return nw.from_dict(columns, backend=default_backend()).to_native()  # pyright: ignore[reportArgumentType]

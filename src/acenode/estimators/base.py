@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import narwhals as nw
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -16,13 +15,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..datasets.split import Split, random_split
 from ..series import Panel, Query, Scaler, Series
 from ..series.categories import Categories, encode
-from ..series.frames import default_backend
 from ..series.table import Columns, Table, read
 from ..series.times import Clock
 from ..tasks import GaussianHead, Headed, Task
 from ..train import Bar, Lines, Progress, Quiet, parameter_count
 from . import card, explain, saved
-from .auto import Chosen, Search, Work
+from .auto import Chosen, Search, Work, leaderboard_frame
 from .budget import MINUTES, Budget
 from .calibration import Calibration
 from .inputs import lead, mask_of, only_targets, resampled, winsorised
@@ -48,12 +46,6 @@ _STRANGE = 20  # standard deviations from the mean of training
 ENSEMBLE = 5  # members of a search, where there is time for them
 
 Kind = TypeVar("Kind", bound="Estimator")
-
-
-def leaderboard_frame(rows: list[dict[str, Any]]) -> Any:
-    """The table of all candidates as a frame."""
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return nw.from_dict(columns, backend=default_backend()).to_native()  # pyright: ignore[reportArgumentType]
 
 
 def horizons(context: Series, times: np.ndarray, columns: Columns) -> np.ndarray:

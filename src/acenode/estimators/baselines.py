@@ -15,7 +15,7 @@ from ..models.statistics import statistic_edges
 from ..ode import Constant
 from ..series import Query, Series
 from ..tasks import Headed
-from .registry import Entry
+from .entry import Entry
 
 _SERIES = 500  # at most so many to solve on
 _RIDGE = 1e-2  # per value

@@ -147,7 +147,7 @@ def _onnx(estimator: Any, batch: int, rows: int, queries: int, inputs: list[str]
         import onnx  # noqa: F401
     except ImportError as error:
         raise ValueError("export as onnx needs onnx; install it with: pip install 'acenode[export]'") from error
-    from .onnx_graph import to_onnx
+    from .onnx_program import to_onnx
 
     solvers = [getattr(getattr(each.model, "ode", None), "solver", None) for each in estimator.members_.models]
     if any(solver is not None and solver.adaptive for solver in solvers):

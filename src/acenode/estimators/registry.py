@@ -1,8 +1,8 @@
 """The models of the estimators, by name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import jax
 from jaxtyping import Array
@@ -37,39 +37,10 @@ from ..ode import (
     pairwise_field,
 )
 from ..tasks import Headed
-
-Attends = Literal["variables", "hidden dimensions"]
+from .baselines import SOLVED
+from .entry import Entry, Sizes
 
 EXTRA = 5
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of the data and of the model."""
-
-    variables: int
-    hidden: int
-    step: float  # of Euler's method, in the model's time
-    count: int  # steps a series may take
-    span: float  # of the longest series with its forecast
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A model by name, or your own: how it is built, and between what it attends.
-
-    `build(sizes, key)` gives a module with the call `module(series, times, key) -> Trace`.
-    `state` and `summary` are the sizes of what heads read; a model with an emission of its own has no use for the
-    first.
-    """
-
-    build: Callable[[Sizes, Array], Any] = field(repr=False)
-    summary: Callable[[Sizes], int] = field(repr=False)
-    state: Callable[[Sizes], int] | None = field(repr=False)
-    description: str
-    attends: Attends | None = None
-    causal: bool = True  # whether a prediction sees only the rows before its time
-    linear: bool = False  # whether a linear head reads the label
 
 
 def _hidden(s: Sizes) -> int:
@@ -235,8 +206,6 @@ def entry(model: str | Entry) -> Entry:
     """The model of this name; a user's own is its own entry."""
     if isinstance(model, Entry):
         return model
-    from .baselines import SOLVED
-
     if model in SOLVED:
         return SOLVED[model].entry
     if model not in MODELS:

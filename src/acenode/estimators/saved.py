@@ -165,7 +165,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
     from ..train import enable_compilation_cache
     from ..train.checkpoint import CheckpointMismatch, load_arrays
     from . import Classifier, Forecaster, Imputer, Regressor
-    from .base import leaderboard_frame
+    from .auto import leaderboard_frame
     from .calibration import Calibration
     from .inference import without_sampling
     from .members import Members

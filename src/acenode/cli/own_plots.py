@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .plots import COLOURS, FAINT, INK, WIDTH, figure_style
+from ..report.plots import COLOURS, FAINT, INK, WIDTH, figure_style
 
 LEVELS = np.asarray([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
 _POINTS = 2000  # at most so many in a scatter plot
