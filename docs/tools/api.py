@@ -53,9 +53,7 @@ def write(docs: Path) -> None:
     for name, text in pages.items():
         put(folder / f"{name}.md", text)
     top = public(acenode)
-    lines = [
-        f"| `acenode.{n}` | {_described(v, n, places)} |" for n, v in top.items() if not inspect.ismodule(v)
-    ]
+    lines = [f"| `acenode.{n}` | {_described(v, n, places)} |" for n, v in top.items() if not inspect.ismodule(v)]
     listed = [f"| [`{name}`]({name}.md) | {_first(importlib.import_module(name))} |" for name in pages]
     index = [
         "# API reference",

@@ -80,9 +80,15 @@ def _machines(files: list[dict[str, Any]]) -> list[str]:
     rows = {}
     for file in files:
         machine = file["machine"]
-        versions = ", ".join(f"{k} {machine['versions'][k]}" for k in ("jax", "diffrax", "torch") if machine["versions"][k])
+        versions = ", ".join(
+            f"{k} {machine['versions'][k]}" for k in ("jax", "diffrax", "torch") if machine["versions"][k]
+        )
         short = "quick" if file["quick"] else "full"
         rows[file["benchmark"], _machine(file), file["when"]] = [
-            file["benchmark"], _machine(file), file["when"][:10], short, versions,
+            file["benchmark"],
+            _machine(file),
+            file["when"][:10],
+            short,
+            versions,
         ]
     return table(["benchmark", "machine", "measured", "run", "versions"], rows.values())

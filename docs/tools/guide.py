@@ -12,16 +12,17 @@ from acenode.report.scores import Frame, metrics_of
 from . import plain, put, table
 from .results import compared, comparison_table, mean_of, numbers, verdict_counts
 
-#: What the data of a table are like, and which estimator has the same task.
+KNOWN_TRUTH = "known-truth"
+
+#: What is asked in each table.
 TASKS = {
     "forecast, sparse": ("ushcn", "double-ou", "physiome"),
     "forecast or fill in, hospital records": ("physionet-regression",),
     "a label for each series": ("physionet-classification",),
     "a label for each time": ("activity",),
     "images": ("mnist", "svhn", "cifar10"),
+    "forecast, systems of several units": (KNOWN_TRUTH,),
 }
-
-KNOWN_TRUTH = "known-truth"
 
 
 def write(docs: Path) -> None:
@@ -51,7 +52,8 @@ def defaults() -> list[str]:
 
     kinds = [v for v in vars(estimators).values() if inspect.isclass(v) and hasattr(v, "task") and hasattr(v, "fit")]
     rows = [
-        [f"`{k.__name__}`", f"`--task {k.task}`", f"`{inspect.signature(k).parameters['model'].default}`"] for k in kinds
+        [f"`{k.__name__}`", f"`--task {k.task}`", f"`{inspect.signature(k).parameters['model'].default}`"]
+        for k in kinds
     ]
     return table(["estimator", "command", "default model"], rows)
 
@@ -62,7 +64,16 @@ def best() -> list[str]:
     for task, names in TASKS.items():
         for name in names:
             rows += [[task, *line] for line in _best_of(name)]
-    heads = ["task", "data", "metric", "best by validation", "score on test data", "seconds", "best attentive", "its score"]
+    heads = [
+        "task",
+        "data",
+        "metric",
+        "best by validation",
+        "score on test data",
+        "seconds",
+        "best attentive",
+        "its score",
+    ]
     return table(heads, rows)
 
 
@@ -72,7 +83,7 @@ def _best_of(name: str) -> list[list[str]]:
     if not len(own):
         return []
     metric = metrics_of(name)[0]
-    rows = {(row.dataset, row.name): row for row in TABLES[name] if isinstance(row, Row)}
+    rows = {(row.dataset, row.name): row for row in TABLES.get(name, ()) if isinstance(row, Row)}
     monitor = next((row.task.monitor for row in rows.values()), metric)
     own = own[own.metric == monitor]
     own = own[[(d, r) in rows for d, r in zip(own.dataset, own.ours_row, strict=True)]]
@@ -158,8 +169,8 @@ def known_truth() -> list[str]:
     head = [
         "## Systems whose influence is known",
         "",
-        "In these generated systems it is known who influences whom at every time, so an attention can be compared with "
-        "the truth, not only by its forecasts.",
+        "In these generated systems it is known who influences whom at every time, so an attention can be compared "
+        "with the truth, not only by its forecasts.",
         "",
     ]
     return [*head, *parts, f"All rows and runs: [{explanation(KNOWN_TRUTH)['title']}](results/{KNOWN_TRUTH}.md).", ""]

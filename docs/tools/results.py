@@ -111,7 +111,7 @@ def _index(shown: dict[str, Frame]) -> list[str]:
 
 
 _VERDICTS = (
-    "- *significant gain* or *loss*: the 95 % level after Holm's adjustment over all comparisons of a table and metric;",
+    "- *significant gain* or *loss*: at the 5 % level, by Holm's adjustment over the comparisons of a table and metric;",
     "- *no significant difference*: the interval is narrower than the effect that was asked about;",
     "- *inconclusive*: it is wider, so the runs say nothing;",
     "- *confounded*: the two rows differ in more than the attention;",
@@ -176,7 +176,9 @@ def comparison_table(held: Frame, several: bool) -> list[str]:
         split = " (validation)" if line["split"] == "validation" else ""
         told = f"{line['verdict']}: {line['note']}" if line["note"] else line["verdict"]
         cells = [plain(line["row"]), plain(line["other"]), *([line["dataset"]] * several)]
-        rows.append([*cells, plain(line["metric"]) + split, interval(line, count), number(line["p_holm"], 3), plain(told)])
+        rows.append(
+            [*cells, plain(line["metric"]) + split, interval(line, count), number(line["p_holm"], 3), plain(told)]
+        )
     return table(columns, rows)
 
 
