@@ -111,7 +111,7 @@ def _index(shown: dict[str, Frame]) -> list[str]:
 
 
 _VERDICTS = (
-    "- *significant gain* or *loss*: at the 5 % level, by Holm's adjustment over the comparisons of a table and metric;",
+    "- *significant gain* or *loss*: at the 5 % level, by Holm's adjustment over the comparisons of a table;",
     "- *no significant difference*: the interval is narrower than the effect that was asked about;",
     "- *inconclusive*: it is wider, so the runs say nothing;",
     "- *confounded*: the two rows differ in more than the attention;",
@@ -135,6 +135,11 @@ def _page(docs: Path, name: str, own: Frame) -> list[str]:
     return [*parts, *_runs(own)]
 
 
+def _whole(score: str) -> str:
+    """Mean and deviation that stay on one line."""
+    return score.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
 def _scores(own: Frame, metrics: list[str], several: bool) -> list[str]:
     made = []
     for metric in metrics:
@@ -143,8 +148,8 @@ def _scores(own: Frame, metrics: list[str], several: bool) -> list[str]:
         columns = ["row", *(["data set"] * several), *(["published"] * printed), "ours", "seeds x epochs"]
         rows = []
         for line in some.to_dict("records"):
-            cells = [plain(line["row"]), *([line["dataset"]] * several), *([theirs(line)] * printed)]
-            cells += [ours(line), budget(line)] + ([line["standing"] or "not published"] * printed)
+            cells = [plain(line["row"]), *([line["dataset"]] * several), *([_whole(theirs(line))] * printed)]
+            cells += [_whole(ours(line)), budget(line)] + ([line["standing"] or "not published"] * printed)
             rows.append(cells)
         made += [f"### {plain(metric)}", ""] if len(metrics) > 1 else []
         made += table([*columns, *(["against published"] * printed)], rows)
@@ -160,7 +165,7 @@ def _by_set(own: Frame) -> list[str]:
     for dataset, lines_ in some.groupby("dataset", sort=False):
         if not (lines_.seeds > 0).any():
             continue
-        mine = {line["row"]: ours(line) for line in lines_.to_dict("records") if line["seeds"]}
+        mine = {line["row"]: _whole(ours(line)) for line in lines_.to_dict("records") if line["seeds"]}
         told = lines_[lines_.published.notna()].sort_values("published", ascending=metric not in HIGHER_IS_BETTER)
         best = f"{told.published.iloc[0]:g} {plain(told.row.iloc[0])}" if len(told) else ""
         rows.append([dataset, *(mine.get(each, "not run") for each in names), best])
@@ -225,4 +230,4 @@ def _runs(own: Frame) -> list[str]:
 
 def mean_of(line: dict[str, Any]) -> str:
     """Mean and standard deviation with as many places as the page of its table has."""
-    return spread(line["mean"], line["sd"], places(line))
+    return _whole(spread(line["mean"], line["sd"], places(line)))
