@@ -1,14 +1,15 @@
 """The documentation site. `make docs` builds it; nothing is fetched while building or reading."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the same pages on every machine
-
-from tools import api, benchmarks, commands, guide, results  # noqa: E402
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # notebooks compile much and compute little
+os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
 
 import acenode  # noqa: E402
 
@@ -41,6 +42,6 @@ html_use_opensearch = ""
 html_theme_options = {"footer_icons": []}
 html_math_renderer = "svg"
 
-# Pages and parts of pages that are made from code and results: never edited, never committed.
-for made in (api, commands, results, guide, benchmarks):
-    made.write(HERE)
+# Pages and parts of pages that are made from code and results: never edited, never committed. In a process of their own,
+# since Sphinx forks and JAX has threads.
+subprocess.run([sys.executable, "-m", "tools"], cwd=HERE, check=True)
