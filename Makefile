@@ -29,7 +29,7 @@ lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 docs: $(VENV)/.installed-docs ## build the documentation into docs/_build/html, and check its links
-	$(BIN)/python -m sphinx -W --keep-going -q -j 2 docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python docs/tools/check_site.py docs/_build/html
 
 bench: $(VENV)/.installed-bench ## measure speed and memory, side by side with torchdiffeq and diffrax

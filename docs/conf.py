@@ -42,6 +42,6 @@ html_use_opensearch = ""
 html_theme_options = {"footer_icons": []}
 html_math_renderer = "svg"
 
-# Pages and parts of pages that are made from code and results: never edited, never committed. In a process of their own,
+# Pages and parts of pages that are made from code and results: never edited, never committed. In a process of its own,
 # since Sphinx forks and JAX has threads.
 subprocess.run([sys.executable, "-m", "tools"], cwd=HERE, check=True)

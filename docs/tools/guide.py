@@ -33,6 +33,8 @@ def write(docs: Path) -> None:
     put(parts / "attention.md", "\n".join(attention()))
     put(parts / "gains.md", "\n".join(gained()))
     put(parts / "known-truth.md", "\n".join(known_truth()))
+    put(parts / "forms.md", "\n".join(forms()))
+    put(parts / "statuses.md", "\n".join(statuses()))
     put(parts / "defaults.md", "\n".join(defaults()))
     for name, text in sections(docs / "sections").items():
         put(parts / f"{name}.md", text)
@@ -60,23 +62,33 @@ def defaults() -> list[str]:
     return table(["estimator", "command", "default model"], rows)
 
 
+def forms() -> list[str]:
+    """The forms of attention that the library has."""
+    import inspect
+
+    from acenode import ode
+
+    kinds = [v for v in vars(ode).values() if inspect.isclass(v) and issubclass(v, ode.Attention)]
+    told = {k.__name__: " ".join((inspect.getdoc(k) or "").split("\n\n")[0].split()) for k in kinds[1:]}
+    return table(["form", "what it does to the state"], [[f"`{name}`", words] for name, words in told.items()])
+
+
+def statuses() -> list[str]:
+    """How a solve may end, in the words of the solver."""
+    from acenode.ode import Status
+
+    named = Status._name_to_item  # an equinox.Enumeration tells its names nowhere else
+    return table(["status", "what it says"], [[f"`{n}`", Status[getattr(Status, n)]] for n in named])
+
+
 def best() -> list[str]:
     """For each table and query the row that validation prefers, among those that were trained, and its base."""
     rows = []
     for task, names in TASKS.items():
         for name in names:
             rows += [[task, *line] for line in _best_of(name)]
-    heads = [
-        "task",
-        "data",
-        "metric",
-        "best by validation",
-        "score on test data",
-        "seconds",
-        "best attentive",
-        "its score",
-    ]
-    return table(heads, rows)
+    heads = ["task", "data and metric", "best by validation", "its score on test data"]
+    return table([*heads, "best attentive", "its score"], rows)
 
 
 def _best_of(name: str) -> list[list[str]]:
@@ -99,9 +111,9 @@ def _best_of(name: str) -> list[list[str]]:
             continue
         first, ace = _first(some, monitor), _first(some[some.attentive], monitor)
         data = f"[{title}](results/{name}.md)" + (f", {query}" if query else "")
-        cells = [plain(first["row"]), mean_of(first), f"{first['seconds']:,.0f}"]
+        cells = [plain(first["row"]), mean_of(first)]
         cells += [plain(ace["row"]), mean_of(ace)] if ace else ["none", ""]
-        made.append([data, plain(monitor), *cells])
+        made.append([f"{data}: {plain(monitor)}", *cells])
     return made
 
 
@@ -115,9 +127,9 @@ def _over_sets(title: str, name: str, some: Frame, metric: str) -> list[list[str
         best_published = told.groupby("dataset").published.max() if higher else told.groupby("dataset").published.min()
         mean = own.set_index("dataset")["mean"]
         won = (mean > best_published[mean.index]) if higher else (mean < best_published[mean.index])
-        data = f"[{title}](results/{name}.md), {len(mean)} sets"
+        data = f"[{title}](results/{name}.md), {len(mean)} sets: {plain(metric)}"
         score = f"better than the best published in {won.sum()} of {len(mean)}"
-        made.append([data, plain(metric), plain(row), score, f"{own.seconds.mean():,.0f}", "none", ""])
+        made.append([data, plain(row), score, "none", ""])
     return made
 
 
