@@ -21,6 +21,12 @@ def blocks(name, language="python"):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / name).read_text(), flags=re.S)
 
 
+def block_with(word):
+    """The commands of README that name it."""
+    (found,) = [block for block in blocks("README.md", "sh") if word in block]
+    return found
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A folder with `examples`, as a checkout has it."""
@@ -57,8 +63,7 @@ def run(commands, folder, **environment):
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run_on_the_example(checkout):
-    table, _ = blocks("README.md", "sh")
-    shown = run(table, checkout)
+    shown = run(block_with("data.csv"), checkout)
     forecast = pd.read_csv(checkout / "examples" / "forecast.csv")
     assert set(forecast.hour) == {24, 48} and forecast.patient.nunique() == 8
     scores = dict(line.split() for line in shown.splitlines() if line.startswith("mse"))
@@ -69,8 +74,7 @@ def test_the_commands_of_the_readme_run_on_the_example(checkout):
 def test_the_commands_of_the_readme_run_on_records_like_physionets(tmp_path):
     """A stand-in of the official files, with a column that never varies, as theirs have."""
     _write_records(tmp_path / "data" / "physionet2012")
-    _, mortality = blocks("README.md", "sh")
-    run(mortality, tmp_path, ACENODE_DATA=str(tmp_path / "data"))
+    run(block_with("physionet"), tmp_path, ACENODE_DATA=str(tmp_path / "data"))
     risk = pd.read_csv(tmp_path / "risk.csv")
     assert sorted(risk.record) == list(range(100, 106)) and risk.p_1.between(0, 1).all()
 

@@ -10,7 +10,7 @@ from typing import Any
 from . import put
 
 PACKAGES = ("ode", "series", "models", "tasks", "train", "estimators", "datasets", "report")
-_MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z_])")  # before the name of a type
+_MODULES = re.compile(r"\b(?!pathlib\.)(?:[a-z_]+\.)+(?=[A-Za-z_])")  # before the name of a type; ours is another Path
 
 
 def packages() -> list[str]:

@@ -11,7 +11,8 @@ Found = list[tuple[str, dict[str, Any]]]  # the machine in words, and the file
 
 def write(docs: Path) -> None:
     """Write the tables that the page includes."""
-    files = [json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks" / "results").glob("*.json"))]
+    read = (json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")))
+    files = [file for file in read if {"benchmark", "machine", "when", "quick"} <= file.keys()]
     for name, lines in (
         ("pairwise", _timed(_of(files, "pairwise"), "rows")),
         ("image", _timed(_of(files, "image"), "training_step")),
@@ -20,6 +21,7 @@ def write(docs: Path) -> None:
         ("climate-ensembles", _ensembles(_of(files, "climate"), "ensembles_ms")),
         ("memory", _memory(_of(files, "memory"))),
         ("scaling", _scaling(_of(files, "scaling"))),
+        ("serve", _serve(_of(files, "serve"))),
         ("machines", _machines(files)),
     ):
         put(docs / "_parts" / f"benchmark-{name}.md", "\n".join(lines))
@@ -74,6 +76,23 @@ def _scaling(found: Found) -> list[str]:
             sizes = ", ".join(f"{row[name]}: {row['median_ms']:,.1f} ms" for row in sweep["rows"])
             rows.append([machine, name, sizes, f"{sweep['slope']:.2f}"])
     return table(["machine", "what grows", "size and median time", "exponent"], rows)
+
+
+def _serve(found: Found) -> list[str]:
+    """The service under load, with its heading; nothing where it was not measured."""
+    shown = {
+        "updates a second": "updates_per_second",
+        "median wait (ms)": "p50_ms",
+        "99 % wait less than (ms)": "p99_ms",
+        "memory at the end (MiB)": "memory_at_the_end_mib",
+        "times that it was killed": "kills",
+        "series that lost an acknowledged update": "lost_series",
+    }
+    if not found:
+        return []
+    rows = [[words, *(str(f.get("results", f).get(name, "")) for _, f in found)] for words, name in shown.items()]
+    head = ["## The service under load", "", "Updates of followed series, one at a time, sent to `acenode serve`.", ""]
+    return [*head, *table(["", *(machine for machine, _ in found)], rows)]
 
 
 def _machines(files: list[dict[str, Any]]) -> list[str]:

@@ -223,7 +223,8 @@ def _runs(own: Frame) -> list[str]:
         prefix = "-".join(filter(None, (slug(line["dataset"]), slug(line["ours_row"]))))
         file = f"`{line['ours_table']}/{prefix}-seed*.json`"
         health = plain(line["attention"] or "none")
-        rows.append([plain(line["row"]), *told, line["device"], line["learning_rate"], health, line["protocol"], file])
+        name = ", ".join(filter(None, (line["dataset"], line["row"])))
+        rows.append([plain(name), *told, line["device"], line["learning_rate"], health, line["protocol"], file])
     heads = ["row", "parameters", "seconds", "device", "learning rate", "attention", "protocol", "files in `results`"]
     return ["## Runs", "", *table(heads, rows)]
 
