@@ -34,11 +34,14 @@ def checkout(tmp_path):
     return tmp_path
 
 
+COUNTS = {"README.md": 2, "CONTRIBUTING.md": 5}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name, number", [("README.md", k) for k in range(2)] + [("CONTRIBUTING.md", k) for k in range(5)])
+@pytest.mark.parametrize("name, number", [(name, k) for name, count in COUNTS.items() for k in range(count)])
 def test_every_code_block_runs(name, number, checkout, monkeypatch):
     found = blocks(name)
-    assert len(found) == {"README.md": 2, "CONTRIBUTING.md": 5}[name]
+    assert len(found) == COUNTS[name]
     monkeypatch.chdir(checkout)
     exec(compile(found[number], name, "exec"), {})
 
