@@ -13,6 +13,7 @@ from . import plain, put, table
 from .results import compared, comparison_table, mean_of, numbers, verdict_counts
 
 KNOWN_TRUTH = "known-truth"
+ORACLE = "oracle"  # a row that is given the truth is no model to choose
 
 #: What is asked in each table.
 TASKS = {
@@ -105,12 +106,12 @@ def _best_of(name: str) -> list[list[str]]:
     attentive = [bool(rows[d, r].base) for d, r in zip(own.dataset, own.ours_row, strict=True)]
     made = []
     title = explanation(name)["title"]
-    for query, some in own.assign(attentive=attentive).groupby("query", sort=False):
-        if some.dataset.nunique() > 1:
-            made += _over_sets(title, name, some, monitor)
-            continue
+    own = own.assign(attentive=attentive)[own.row != ORACLE]
+    if own.dataset.nunique() > 1 and own.published.notna().any():
+        return _over_sets(title, name, own, monitor)
+    for (query, dataset), some in own.groupby(["query", "dataset"], sort=False):
         first, ace = _first(some, monitor), _first(some[some.attentive], monitor)
-        data = f"[{title}](results/{name}.md)" + (f", {query}" if query else "")
+        data = ", ".join(filter(None, (f"[{title}](results/{name}.md)", plain(dataset), query)))
         cells = [plain(first["row"]), mean_of(first)]
         cells += [plain(ace["row"]), mean_of(ace)] if ace else ["none", ""]
         made.append([f"{data}: {plain(monitor)}", *cells])

@@ -127,7 +127,7 @@ def _page(docs: Path, name: str, own: Frame) -> list[str]:
     several = own.dataset.nunique() > 1
     parts = [f"# {told['title']}", "", f"{told['about']} Metrics: {plain(better)}.", ""]
     parts += ["## Scores", "", "Mean ± standard deviation over seeds or folds, on test data.", ""]
-    parts += _by_set(own) if own.dataset.nunique() > MANY else _scores(own, metrics, several)
+    parts += _by_set(own, metrics) if own.dataset.nunique() > MANY else _scores(own, metrics, several)
     parts += _attention(held, several)
     if told["html"]:
         parts += ["## Notes", "", f'<div class="notes">{told["html"]}</div>', ""]
@@ -156,20 +156,23 @@ def _scores(own: Frame, metrics: list[str], several: bool) -> list[str]:
     return made
 
 
-def _by_set(own: Frame) -> list[str]:
+def _by_set(own: Frame, metrics: list[str]) -> list[str]:
     """A line for each data set: our rows, and the best published one."""
-    metric = own.metric[own.seeds > 0].iloc[0]
-    some = own[own.metric == metric]
-    names = list(some.row[some.seeds > 0].unique())
-    rows = []
-    for dataset, lines_ in some.groupby("dataset", sort=False):
-        if not (lines_.seeds > 0).any():
-            continue
-        mine = {line["row"]: _whole(ours(line)) for line in lines_.to_dict("records") if line["seeds"]}
-        told = lines_[lines_.published.notna()].sort_values("published", ascending=metric not in HIGHER_IS_BETTER)
-        best = f"{told.published.iloc[0]:g} {plain(told.row.iloc[0])}" if len(told) else ""
-        rows.append([dataset, *(mine.get(each, "not run") for each in names), best])
-    return table(["data set", *map(plain, names), "best published"], rows)
+    made = []
+    for metric in metrics:
+        some = own[own.metric == metric]
+        some = some[some.dataset.isin(some.dataset[some.seeds > 0])]
+        names = list(some.row[some.seeds > 0].unique())
+        printed = bool(some.published.notna().any())
+        rows = []
+        for dataset, every in some.groupby("dataset", sort=False):
+            mine = {line["row"]: _whole(ours(line)) for line in every.to_dict("records") if line["seeds"]}
+            told = every[every.published.notna()].sort_values("published", ascending=metric not in HIGHER_IS_BETTER)
+            best = f"{told.published.iloc[0]:g} {plain(told.row.iloc[0])}" if len(told) else ""
+            rows.append([dataset, *(mine.get(each, "not run") for each in names), *([best] * printed)])
+        made += [f"### {plain(metric)}", ""] if len(metrics) > 1 else []
+        made += table(["data set", *map(plain, names), *(["best published"] * printed)], rows)
+    return made
 
 
 def comparison_table(held: Frame, several: bool) -> list[str]:
