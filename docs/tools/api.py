@@ -174,6 +174,9 @@ def _doc(item: Any) -> str:
         return ""
     if not (inspect.isclass(item) or inspect.isroutine(item) or inspect.ismodule(item) or "acenode" in str(type(item))):
         return f"A `{type(item).__name__}`."
+    source = getattr(item, "__module__", None) or item.__name__
+    if not source.startswith("acenode"):  # another library's, whose docstring is no Markdown
+        return f"{inspect.cleandoc(own).splitlines()[0]} From `{source}`."
     return inspect.cleandoc(own)
 
 
