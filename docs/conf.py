@@ -17,7 +17,7 @@ project, author, copyright = "acenode", "the acenode authors", "the acenode auth
 version = release = acenode.__version__
 
 extensions = ["myst_nb", "tools.maths"]
-exclude_patterns = ["_build", "_parts", "sections", "tools"]
+exclude_patterns = ["_build", "_parts", "tools"]
 suppress_warnings = ["mystnb.unknown_mime_type", "ref.python"]  # two modules may have a class of one name
 python_maximum_signature_line_length = 72
 add_module_names = False

@@ -37,8 +37,6 @@ def write(docs: Path) -> None:
     put(parts / "forms.md", "\n".join(forms()))
     put(parts / "statuses.md", "\n".join(statuses()))
     put(parts / "defaults.md", "\n".join(defaults()))
-    for name, text in sections(docs / "sections").items():
-        put(parts / f"{name}.md", text)
 
 
 def models() -> list[str]:
@@ -189,16 +187,3 @@ def known_truth() -> list[str]:
         "",
     ]
     return [*head, *parts, f"All rows and runs: [{explanation(KNOWN_TRUTH)['title']}](results/{KNOWN_TRUTH}.md).", ""]
-
-
-def sections(folder: Path) -> dict[str, str]:
-    """Sections on what this version has: a page never describes a command that is not there."""
-    import inspect
-    from importlib.util import find_spec
-
-    from acenode.estimators.exported import export
-
-    onnx = "format" in inspect.signature(export).parameters
-    served, auto = (find_spec(name) is not None for name in ("acenode.serve", "acenode.estimators.auto"))
-    chosen = {"export": "export-onnx" if onnx else "export", "serving": "serving" * served, "auto": "auto" * auto}
-    return {k: (folder / f"{name}.md").read_text(encoding="utf-8") if name else "" for k, name in chosen.items()}
