@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all lint docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1	/p' $(firstword $(MAKEFILE_LIST)) | while IFS='	' read -r name line; do \
@@ -28,12 +28,16 @@ lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+docs: $(VENV)/.installed-docs ## build the documentation into docs/_build/html, and check its links
+	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/tools/check_site.py docs/_build/html
+
 bench: $(VENV)/.installed-bench ## measure speed and memory, side by side with torchdiffeq and diffrax
 	$(BIN)/python benchmarks/run.py
 
 clean: ## remove .venv, caches, builds and the demo's report
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo docs/_build docs/_parts docs/api docs/results
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each set of dependencies, so that pip runs only when they changed.
 $(VENV)/.installed-report: pyproject.toml | $(VENV)/bin/python
@@ -42,6 +46,10 @@ $(VENV)/.installed-report: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --quiet --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-bench: pyproject.toml benchmarks/requirements.txt | $(VENV)/bin/python

@@ -158,6 +158,7 @@ def random_graph(
 
 
 def check_size(samples: int, units: int, span: float) -> None:
+    """Refuse a system that cannot be generated."""
     if samples < 1 or units < 2 or not span > 0:
         raise ValueError(
             f"generate(samples={samples}, {units} units, span={span}): needs at least one sample and two units, and a "

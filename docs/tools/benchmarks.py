@@ -1,0 +1,113 @@
+"""The tables of the benchmark page, from `benchmarks/results`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from . import ROOT, plain, put, table
+
+Found = list[tuple[str, dict[str, Any]]]  # the machine in words, and the file
+
+
+def write(docs: Path) -> None:
+    """Write the tables that the page includes."""
+    read = (json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")))
+    files = [file for file in read if {"benchmark", "machine", "when", "quick"} <= file.keys()]
+    for name, lines in (
+        ("pairwise", _timed(_of(files, "pairwise"), "rows")),
+        ("image", _timed(_of(files, "image"), "training_step")),
+        ("climate", _timed(_of(files, "climate"), "training_step")),
+        ("patients", _ensembles(_of(files, "patients"), "training_iteration_ms")),
+        ("climate-ensembles", _ensembles(_of(files, "climate"), "ensembles_ms")),
+        ("memory", _memory(_of(files, "memory"))),
+        ("scaling", _scaling(_of(files, "scaling"))),
+        ("serve", _serve(_of(files, "serve"))),
+        ("machines", _machines(files)),
+    ):
+        put(docs / "_parts" / f"benchmark-{name}.md", "\n".join(lines))
+
+
+def _of(files: list[dict[str, Any]], benchmark: str) -> Found:
+    return [(_machine(f), f) for f in files if f["benchmark"] == benchmark]
+
+
+def _machine(file: dict[str, Any]) -> str:
+    machine = file["machine"]
+    if machine["jax_backend"] == "gpu":
+        return machine["device_kind"]
+    return f"{machine['cpus_usable']} {machine['platform'].removeprefix('Linux ')} cores"
+
+
+def _timed(found: Found, part: str) -> list[str]:
+    """Median milliseconds of each way, a column for each machine."""
+    kept = [(machine, f[part]) for machine, f in found if part in f]
+    ways = list(dict.fromkeys(way for _, rows in kept for way in rows))
+    rows = [[plain(way), *(_milliseconds(own.get(way)) for _, own in kept)] for way in ways]
+    return table(["median time", *(machine for machine, _ in kept)], rows)
+
+
+def _milliseconds(row: dict[str, Any] | None) -> str:
+    return "" if row is None else f"{row['median_ms']:,.1f} ms"
+
+
+def _ensembles(found: Found, part: str) -> list[str]:
+    """Milliseconds of one update of so many models."""
+    rows = []
+    for machine, file in found:
+        for model, counts in file.get(part, {}).items():
+            rows += [[plain(model), count, machine, f"{ms:,.0f} ms"] for count, ms in counts.items()]
+    return table(["model", "models at once", "machine", "one update of all"], sorted(rows))
+
+
+def _memory(found: Found) -> list[str]:
+    rows = []
+    for machine, file in found:
+        for row in file["rows"]:
+            sizes = (f"{row[f'{name}_bytes'] / 1e6:,.1f} MB" for name in ("checkpointed", "direct", "stored"))
+            rows.append([machine, f"{row['steps']}", f"{row['checkpoints']}", *sizes])
+    heads = ["machine", "solver steps", "checkpoints", "`checkpointed`", "`direct`", "every step stored"]
+    return table(heads, rows)
+
+
+def _scaling(found: Found) -> list[str]:
+    rows = []
+    for machine, file in found:
+        for name, sweep in file["sweeps"].items():
+            sizes = ", ".join(f"{row[name]}: {row['median_ms']:,.1f} ms" for row in sweep["rows"])
+            rows.append([machine, name, sizes, f"{sweep['slope']:.2f}"])
+    return table(["machine", "what grows", "size and median time", "exponent"], rows)
+
+
+def _serve(found: Found) -> list[str]:
+    """The service under load, with its heading; nothing where it was not measured."""
+    shown = {
+        "updates a second": "updates_per_second",
+        "median wait (ms)": "p50_ms",
+        "99 % wait less than (ms)": "p99_ms",
+        "memory at the end (MiB)": "memory_at_the_end_mib",
+        "times that it was killed": "kills",
+        "series that lost an acknowledged update": "lost_series",
+    }
+    if not found:
+        return []
+    rows = [[words, *(str(f.get("results", f).get(name, "")) for _, f in found)] for words, name in shown.items()]
+    head = ["## The service under load", "", "Updates of followed series, one at a time, sent to `acenode serve`.", ""]
+    return [*head, *table(["", *(machine for machine, _ in found)], rows)]
+
+
+def _machines(files: list[dict[str, Any]]) -> list[str]:
+    rows = {}
+    for file in files:
+        machine = file["machine"]
+        versions = ", ".join(
+            f"{k} {machine['versions'][k]}" for k in ("jax", "diffrax", "torch") if machine["versions"][k]
+        )
+        short = "quick" if file["quick"] else "full"
+        rows[file["benchmark"], _machine(file), file["when"]] = [
+            file["benchmark"],
+            _machine(file),
+            file["when"][:10],
+            short,
+            versions,
+        ]
+    return table(["benchmark", "machine", "measured", "run", "versions"], rows.values())
