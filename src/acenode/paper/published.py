@@ -27,6 +27,8 @@ HIGHER_IS_BETTER = {
     "accuracy",
     "auc",
     "auprc",
+    "edge_auc",
+    "influence_correlation",
     "silhouette",
     "silhouette_classes",
     "silhouette_maps",
