@@ -15,7 +15,7 @@ from .results import compared, comparison_table, mean_of, numbers, verdict_count
 KNOWN_TRUTH = "known-truth"
 ORACLE = "oracle"  # a row that is given the truth is no model to choose
 
-#: What is asked in each table.
+#: What is predicted in each table.
 TASKS = {
     "forecast, sparse": ("ushcn", "double-ou", "physiome"),
     "forecast or fill in, hospital records": ("physionet-regression",),

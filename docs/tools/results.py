@@ -112,7 +112,7 @@ def _index(shown: dict[str, Frame]) -> list[str]:
 
 _VERDICTS = (
     "- *significant gain* or *loss*: at the 5 % level, by Holm's adjustment over the comparisons of a table;",
-    "- *no significant difference*: the interval is narrower than the effect that was asked about;",
+    "- *no significant difference*: the interval is narrower than the effect of interest;",
     "- *inconclusive*: it is wider, so the runs say nothing;",
     "- *confounded*: the two rows differ in more than the attention;",
     "- *attention inactive*: in most runs the weights did not change along the solve, so they are no evidence;",

@@ -155,12 +155,12 @@ def test_a_candidate_that_fails_does_not_cost_the_others(monkeypatch):
 
     def build(name):
         if name == "mtan":
-            raise MemoryError("no room")
+            raise MemoryError("no memory")
         return whole(name)
 
     object.__setattr__(made.work, "build", build)
     chosen = made.choose()
-    assert next(row["note"] for row in chosen.leaderboard if row["model"] == "mtan") == "failed: no room"
+    assert next(row["note"] for row in chosen.leaderboard if row["model"] == "mtan") == "failed: no memory"
     assert "gru-ode-bayes" in chosen.members.names
 
 

@@ -174,5 +174,5 @@ def _with_enough_steps(estimator: Any, rows: int, queries: int) -> Any:
     values = np.zeros((1, rows, width), np.float32)
     longest = Series(np.full((1, rows), span, np.float32), values, values > 0, np.full(1, rows, np.int32))
     panel = Panel(longest, np.zeros(1, object), estimator.columns_.values)
-    asked = np.full((1, queries), span, np.float32)
-    return [with_enough_steps(model, panel, asked) for model in estimator.members_.models]
+    queried = np.full((1, queries), span, np.float32)
+    return [with_enough_steps(model, panel, queried) for model in estimator.members_.models]

@@ -4,7 +4,7 @@ import json
 import secrets
 from typing import Any
 
-OPEN = ("/health",)  # may be asked without a token
+OPEN = ("/health",)  # answers without a token
 
 
 class Guard:

@@ -38,7 +38,7 @@ def _column(items: list[Any], name: str) -> pl.Series:
     """A column of one type: text, true and false, or numbers."""
     kinds = {str if isinstance(x, str) else bool if isinstance(x, bool) else float for x in items if x is not None}
     if str in kinds and len(kinds) > 1:
-        raise ValueError(f"rows: {name!r} is text in some rows and a number in others; write all alike.")
+        raise ValueError(f"rows: {name!r} is text in some rows and a number in others; write all in the same way.")
     kind = kinds.pop() if len(kinds) == 1 else float
     if kind is not float:
         return pl.Series(items, dtype=pl.String if kind is str else pl.Boolean)
