@@ -98,7 +98,7 @@ class _NotebookRows:
 
     def start(self) -> None:
         if self._shown is None:
-            from IPython.display import HTML, display
+            from IPython.display import HTML, display  # pyright: ignore[reportMissingImports]
 
             self._shown = display(HTML(self._html()), display_id=True)
 
@@ -107,7 +107,7 @@ class _NotebookRows:
 
     def _draw(self) -> None:
         if self._shown is not None:
-            from IPython.display import HTML
+            from IPython.display import HTML  # pyright: ignore[reportMissingImports]
 
             self._shown.update(HTML(self._html()))
 
