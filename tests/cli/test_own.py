@@ -71,6 +71,7 @@ def model(place, data) -> Path:
     return place / "model"
 
 
+@pytest.mark.slow
 def test_a_forecast_from_file_to_file(place, data, model):
     result = run("predict", model, data, "--at", 8.2, "--at", 8.6, "--out", place / "forecast.csv")
     assert result.exit_code == 0, result.output
@@ -111,6 +112,7 @@ def test_evaluate_inspect_and_models_as_json(data, model):
     assert known["ace-variables"]["attends"] == "variables" and "gru-d" in run("models").stdout
 
 
+@pytest.mark.slow
 def test_a_classifier_gives_probabilities(place, data):
     out = place / "labels"
     result = train(data, out, "--task", "classify", "--label", "died", "--model", "gru-d", "--json")
@@ -417,6 +419,7 @@ def test_a_place_that_no_model_can_have_is_refused_before_the_training(tmp_path,
         assert result.exit_code == 1 and words in result.stderr
 
 
+@pytest.mark.slow
 def test_the_folder_one_is_in_may_become_a_model(tmp_path, data, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

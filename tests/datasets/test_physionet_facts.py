@@ -96,6 +96,7 @@ def observed_range(series) -> tuple[np.ndarray, np.ndarray]:
     return np.nanmin(given, axis=(0, 1)), np.nanmax(given, axis=(0, 1))
 
 
+@pytest.mark.slow
 def test_real_counts(both):
     report = both.report
     assert report.records == {"a": 4000, "b": 4000}

@@ -17,6 +17,7 @@ def few(frame):
     return frame[frame["machine"].isin(["m00", "m10"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_attention_sums_to_one_and_has_the_names_of_the_variables(forecaster, few, kind):
     queried = of_kind(few, kind)

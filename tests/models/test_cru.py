@@ -141,6 +141,7 @@ def test_bad_sizes_are_refused():
 # --- what matters and what does not ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_prediction_stands_alone():
     slopes = assert_stands_alone(model())
     for path, x in jax.tree_util.tree_leaves_with_path(slopes):

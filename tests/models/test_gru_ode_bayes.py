@@ -153,6 +153,7 @@ ODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODES)
 def test_against_a_loop_in_numpy(name):
     m, s = eqx.nn.inference_mode(model(*ODES[name]())), data()
@@ -268,6 +269,7 @@ def test_a_jump_renews_the_attention_or_keeps_it():
     np.testing.assert_allclose(np.diagonal(renewed[0]), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "attentive"])
 def test_one_observation_at_a_time_equals_the_whole_history(name):
     ode, extra = ODES[name]()

@@ -142,6 +142,7 @@ def test_bad_sizes_are_refused():
 # --- what matters and what does not ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_prediction_stands_alone():
     slopes = assert_stands_alone(model())
     unread = {".log_variance.weight", ".log_variance.bias"}  # the emission alone reads them
@@ -160,5 +161,6 @@ def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: LinODENet(2, 12, 12, 1, time_scale=1.5, key=key), 0.25)

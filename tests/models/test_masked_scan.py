@@ -54,6 +54,7 @@ def value_and_gradient(how, given, moves, which):
     return loss(given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [("last",), ("before",), ("last", "before")])
 @pytest.mark.parametrize(("lengths", "length"), LENGTHS)
 def test_values_and_gradients_equal_those_of_a_scan(key, which, lengths, length):
@@ -85,6 +86,7 @@ def test_an_ensemble_of_walkers(key):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_stretches_without_a_move_are_skipped(key):
     """A step that may not be taken there would give NaN."""
     step, start, rows, moves = example(key, (3, 3, 3), 64)

@@ -91,6 +91,7 @@ def test_a_sharp_attention_reads_the_value_of_the_nearest_row():
     np.testing.assert_allclose(interpolate(logits, values, observed), [[[3.0, 6.0], [1.0, 6.0]]], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_new_embeddings_tell_neighbouring_points_apart():
     made = MTAN(2, 16, 32, key=KEY).encoder.embedding(jnp.linspace(0.0, 1.0, 32))
     distance = np.linalg.norm(made[:, None] - made[None], axis=-1) + 9 * np.eye(32)
@@ -142,5 +143,6 @@ def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 
 
+@pytest.mark.slow
 def test_it_learns():
     assert_learns(lambda key: MTAN(2, 16, 8, 1, time_scale=1.5, key=key))

@@ -204,6 +204,7 @@ def test_it_is_causal():
     assert seen(model(including=True)) == [True, True, True, False, False]
 
 
+@pytest.mark.slow
 @each_kind
 def test_an_ensemble_in_single_precision(kind):
     assert_ensemble_in_single_precision(model(kind))

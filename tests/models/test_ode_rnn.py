@@ -95,12 +95,14 @@ def test_padding_changes_nothing(key):
     np.testing.assert_allclose(run(stack([short], rows=6))[0], run(stack([short]))[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_record_of_no_rows_gives_the_first_state(key):
     model = ODERNN(2, size=4, width=6, hidden=2, key=key)
     empty = series(np.zeros(0), np.zeros((0, 2)))
     assert not np.any(model(stack([empty], rows=3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [[0.5], [0.5, 0.501]])
 def test_a_record_shorter_than_the_first_hop_is_read_to_its_end(times):
     for backward in (True, False):

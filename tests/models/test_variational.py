@@ -93,6 +93,7 @@ def test_where_no_time_passes_the_latent_state_stays():
     np.testing.assert_allclose(queried[:LATENT], state.latent, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inference", [True, False])
 def test_the_sequential_one_stands_alone_and_is_chance_only_in_training(inference):
     slopes = assert_stands_alone(sequential(inference), random=not inference)
@@ -157,12 +158,14 @@ def test_the_rnn_vae_equals_its_equations(samples):
     assert (trace.summary.shape, trace.stats.failed.shape) == ((max(samples, 1), 3, LATENT), (3 * max(samples, 1),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [0, 2])
 def test_the_rnn_vae_stands_alone(samples):
     slopes = assert_stands_alone(rnn_vae(samples), random=samples > 0)
     assert all(np.asarray(x).any() for x in jax.tree.leaves(slopes))
 
 
+@pytest.mark.slow
 def test_asked_at_its_start_it_answers_with_z0():
     model = rnn_vae(0)
     trace = answer(model, batch_of(rows()), np.zeros((3, 1)))

@@ -102,6 +102,7 @@ def test_answers_and_gradients_are_those_of_each_sample(slow, count):
     same(together, apart)
 
 
+@pytest.mark.slow
 def test_those_that_fail_say_so_and_leave_the_others_alone():
     with jax.enable_x64():
         y0 = jax.tree.map(lambda y: y.astype(jnp.float64), states())
@@ -200,6 +201,7 @@ def test_a_coupled_batch_stays_together(monkeypatch):
     np.testing.assert_array_equal(out, alone)
 
 
+@pytest.mark.slow
 def test_what_a_sample_is_told_may_be_any_array():
     def told(t, y, args):
         speed, which, noise = args

@@ -89,6 +89,7 @@ def answers_and_gradient(fields, h, beside: bool):
     return answers, gradient
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f, g", [(1, 2), (2, 2), (3, 1)])
 def test_two_fields_beside_each_other_answer_as_alone(f, g):
     fields, h = two_fields(f, g), noise(3, 5, 4)
@@ -114,6 +115,7 @@ def on(backend: str, monkeypatch):
 
 
 # Adaptive steps would be chosen by the last digit of an error now and then; fixed ones are the same either way.
+@pytest.mark.slow
 def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together(monkeypatch):
     def value(queried):
         ode, h0 = queried

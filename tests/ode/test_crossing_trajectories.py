@@ -92,6 +92,7 @@ def test_more_dimensions_and_attention_cross(make):
     assert (found.min(axis=1) < 0.05).all()
 
 
+@pytest.mark.slow
 def test_without_time_an_attention_crosses_on_one_side_of_zero_only():
     around_zero, one_side = losses(ft.partial(coevolving, timed=False))
     assert around_zero.min() >= 0.5

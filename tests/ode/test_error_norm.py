@@ -41,6 +41,7 @@ def test_diffrax_takes_the_same_norm():
     assert (steps("joint", logits, "direct")[0] < 0.8 * steps("per_part", logits, "direct")[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logits", [jnp.zeros((2, 3, 3)), jnp.full((2, 3, 3), 1e4), jnp.zeros((2, 0))])
 def test_a_constant_part_of_any_size_does_not_limit_the_steps(logits):
     np.testing.assert_array_equal(steps("per_part", logits), steps("per_part"))

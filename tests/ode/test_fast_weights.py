@@ -86,6 +86,7 @@ def test_the_path_is_eulers():
         a = a + 0.25 * np.asarray(ode.g(now, x, y))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_every_part_by_finite_differences():
     ode, h0 = fast(), noise(BATCH, SIZE)
     moving, still = eqx.partition(ode, eqx.is_inexact_array)

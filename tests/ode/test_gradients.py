@@ -15,6 +15,7 @@ def fixed(method: str, **options):
     return coevolving(Elementwise(), 2, Solver(method, step=0.1, max_steps=16, checkpoints=2, **options)), H0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["euler", "midpoint", "rk4", "tsit5"])
 def test_fixed_steps(method):
     # Coarse steps: the gradient is that of the steps taken, to rounding, however far they are from the ODE. The

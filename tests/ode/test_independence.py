@@ -33,6 +33,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_batch_mates_do_not_matter_in_inference(case):
     ode = eqx.nn.inference_mode(CASES[case]())

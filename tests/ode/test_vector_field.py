@@ -80,6 +80,7 @@ def coupled(rate, h0, adjoint="checkpointed"):
     return NeuralODE(ToTheMean(rate), solver)(h0, jnp.array([0.0, 0.4, 1.0])).h
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjoint", ["checkpointed", "direct"])
 def test_a_part_of_a_field_may_couple_the_batch(adjoint):
     # The mean m is constant: h(t) = m + (h(0) - m) exp(-rate t).

@@ -70,6 +70,7 @@ def test_the_learning_rate_of_double_ou_has_fallen_at_the_end():
     assert float(recipe.schedule(last - 1)) > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [row for row in TRAINED if "variables" in row.name and row.table == "double-ou"])
 def test_variables_know_of_each_other_by_their_attention_alone(row, key):
     batch = query(2, 10.0)

@@ -277,6 +277,7 @@ def test_missing_seeds_alone_are_trained_each_on_its_own_split(tmp_path, monkeyp
         np.testing.assert_array_equal(found.validation, known.validation)
 
 
+@pytest.mark.slow
 def test_what_a_result_keeps_of_the_attention_and_the_images_to_draw_it_over(tmp_path, monkeypatch):
     folder = write_mnist(tmp_path, *stripes())
     monkeypatch.setattr(images, "VALIDATION", VALIDATION)

@@ -118,6 +118,7 @@ def test_a_row_is_trained_once_and_written_down(prepared, tmp_path):
     assert clipped.changed(again.config) == ("clip",) and args[0].changed(longer.config) == ()
 
 
+@pytest.mark.slow
 def test_the_command_stops_in_time_and_resumes(prepared, tmp_path, monkeypatch):
     monkeypatch.setitem(TABLES, "toy", (row(prepared, []),))
     queried = ["reproduce", "toy", "--seeds", "1", "--epochs", "2"]
@@ -133,6 +134,7 @@ def test_the_command_stops_in_time_and_resumes(prepared, tmp_path, monkeypatch):
     assert kept.metrics == never_cut.metrics and kept.history == never_cut.history
 
 
+@pytest.mark.slow
 def test_a_quick_run_is_marked_and_does_not_stand_in_for_a_real_one(prepared, tmp_path):
     args = row(prepared, []), [0], tmp_path / "results", tmp_path / "runs"
     (quick,) = reproduce(*args, quick=True, progress=Quiet())
@@ -241,6 +243,7 @@ def test_the_mean_attention_is_kept_with_its_entropy(key):
     assert last.shape == (1, 1, 1, 3, 3)
 
 
+@pytest.mark.slow
 def test_other_learning_rates_have_checkpoints_of_their_own(prepared, tmp_path):
     runs = tmp_path / "runs"
     for k, rates in enumerate([(), (2e-3,), (1e-3, 2e-3), (2e-3, 3e-3)]):

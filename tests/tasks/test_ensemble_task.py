@@ -59,6 +59,7 @@ def test_members_differ_and_all_are_counted(ensemble):
     assert (ensemble[0].head.decoder.weight != ensemble[1].head.decoder.weight).all()
 
 
+@pytest.mark.slow
 def test_every_member_has_the_gradient_it_would_have_alone(ensemble, batch):
     key, epoch = jax.random.key(3), jnp.asarray(0)
 

@@ -277,6 +277,7 @@ def test_training_may_end_the_context_of_each_series_anywhere(key):
     np.testing.assert_array_equal(cut.values, np.where(cut.observed, context.values, 0.0))
 
 
+@pytest.mark.slow
 def test_training_may_hide_a_part_of_the_context(key):
     context = contexts()
     hidden = Forecast(hide=0.3)._augmented(context, key)

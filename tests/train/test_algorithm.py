@@ -118,6 +118,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_fit_is_algorithm_1(case):
     recipe = CASES[case]

@@ -249,6 +249,7 @@ class Plain(Descent):
     __repr__ = object.__repr__
 
 
+@pytest.mark.slow
 def test_a_task_and_an_optimiser_are_known_by_what_they_do():
     def told(task=None, optimiser="adam"):
         state, data = (jnp.zeros(1),), {"x": np.zeros(2)}

@@ -30,6 +30,7 @@ def healthy() -> Fit:
     return together()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", range(len(MEMBERS)))
 def test_a_member_is_the_same_as_the_run_alone(healthy, k):
     alone = fit(build, Regression(), DATA, FOLDS, RECIPE, MEMBERS[k : k + 1])

@@ -57,6 +57,7 @@ def test_history_has_the_health_of_attentive_runs_and_a_note_of_an_inactive_one(
     assert not any("attention inactive" in note for note in active.notes)
 
 
+@pytest.mark.slow
 def test_a_run_without_attention_has_no_health():
     def plain(key):
         ode = NeuralODE(GRUField(4, key=KEYS[0]), EULER)
