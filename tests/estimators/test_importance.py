@@ -17,7 +17,8 @@ def leading(series: int = 40, rows: int = 24, seed: int = 0) -> pd.DataFrame:
         hours = np.arange(rows) / 2
         late = 1 - np.exp(-np.maximum(hours - 8, 0))  # the follower begins to follow after the context
         noise = random.normal(0, 0.05, (3, rows))
-        values = {"leader": level + noise[0], "follower": late * level + noise[1], "alone": own + noise[2]}
+        before = (1 - late) * random.normal(0, 1, rows)
+        values = {"leader": level + noise[0], "follower": before + late * level + noise[1], "alone": own + noise[2]}
         parts.append(pd.DataFrame({"id": id, "hour": hours, **values}))
     return pd.concat(parts)
 
@@ -31,8 +32,9 @@ def test_the_variable_that_others_follow_is_important():
     frame = model.importance(leading(seed=1))
     found = frame.set_index(["forecast", "hidden"]).increase
     assert list(frame.columns) == ["forecast", "hidden", "mse", "increase", "standard_error"] and len(frame) == 9
-    assert found["follower", "leader"] > 5 * max(found["follower", "alone"], found["alone", "leader"], 0.01)
-    assert found["alone", "alone"] > 0.3
+    assert found["follower", "leader"] > 0.1
+    for name in ("leader", "alone"):  # nothing tells as much of a constant level as its own values
+        assert found[name, name] > 0.3 and found[name, name] == max(found[name])
 
 
 PAIRS = np.asarray([[0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]])
