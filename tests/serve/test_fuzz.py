@@ -1,6 +1,7 @@
 """Whatever is sent, the service answers with a sentence, and lives."""
 
 import json
+import os
 from urllib.parse import quote
 
 import pytest
@@ -92,6 +93,7 @@ def campaign(count):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module")
 @campaign(80)
 @given(request=BODIES)
 @example(request=("/update", b'{"id": "a", "time": 1, "values": {"heat": 1}}'))
@@ -99,13 +101,14 @@ def test_no_body_takes_the_service_down(client, request):
     send(client, request)
 
 
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module")
 @campaign(40)
 @given(request=GETS)
 def test_no_address_takes_the_service_down(client, request):
     ask(client, request)
 
 
-@pytest.mark.slow
+@pytest.mark.skipif("ACENODE_CAMPAIGN" not in os.environ, reason="takes minutes; set ACENODE_CAMPAIGN to run it")
 @pytest.mark.parametrize(("strategy", "ask", "count"), [(BODIES, send, 9000), (GETS, ask, 1500)])
 def test_ten_thousand_requests_do_not_take_the_service_down(client, strategy, ask, count):
     sent = []
