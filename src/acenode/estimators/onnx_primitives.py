@@ -110,6 +110,12 @@ def _slice(g: Graph, e, x: str) -> str:
     return g.node("Slice", x, *map(g.integers, (p["start_indices"], p["limit_indices"], axes, strides)))
 
 
+def _reverse(g: Graph, e, x: str) -> str:
+    axes = e.params["dimensions"]
+    last, before_first = [-1] * len(axes), [np.iinfo(np.int64).min] * len(axes)
+    return g.node("Slice", x, *map(g.integers, (last, before_first, axes, last)))
+
+
 def _concatenate(g: Graph, e, *names: str) -> str:
     return g.node("Concat", *names, axis=int(e.params["dimension"]))
 
@@ -306,6 +312,7 @@ RULES: dict[str, Rule] = {
     "broadcast_in_dim": _broadcast,
     "transpose": _transpose,
     "slice": _slice,
+    "rev": _reverse,
     "concatenate": _concatenate,
     "stack": _stack,
     "tile": _tile,
