@@ -37,3 +37,9 @@ def compiled_quickly(function: Function) -> Function:
 def compiled(function: Function) -> Function:
     """`equinox.filter_jit` of it, in full precision."""
     return eqx.filter_jit(in_full_precision(function))  # type: ignore[return-value]
+
+
+def loops(function: Callable, *args) -> bool:
+    """Whether it has a loop, as one that trains has: then `compiled_quickly` would be slow."""
+    jaxpr, _, _ = eqx.filter_make_jaxpr(function)(*args)
+    return any(equation.primitive.name == "scan" for equation in jaxpr.jaxpr.eqns)

@@ -1,11 +1,13 @@
 """The command line: quick help, clear refusals, the demo from end to end in a small budget."""
 
+import functools as ft
 import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+from acenode import demo
 from acenode.cli.main import app
 
 runner = CliRunner()
@@ -54,15 +56,17 @@ def test_missing_data_says_what_to_do(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_demo_writes_its_page(tmp_path):
-    result = runner.invoke(app, ["demo", "--epochs", "1", "--out", str(tmp_path / "d")])
-    assert result.exit_code == 0, result.output
-    assert "changes with the tide" in " ".join(result.output.split())
+def test_demo_writes_its_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("acenode.demo.SEEDS", 2)
+    monkeypatch.setattr("acenode.demo.match_slopes", ft.partial(demo.match_slopes, steps=(10, 10, 10), starts=1))
+    page = demo.run(tmp_path / "d", epochs=1, size=(20, 4, 4))
     names = {p.name for p in (tmp_path / "d").iterdir()}
-    assert names == {"index.html", *(f"{n}.svg" for n in ("forecasts", "attention", "directions", "error", "learning"))}
-    page = (tmp_path / "d" / "index.html").read_text()
-    assert all(f"{n}.svg" in page for n in ("forecasts", "attention", "directions", "error", "learning"))
-    assert "http" not in page.replace("http://www.w3.org", "")
+    assert names == {"index.html", *(f"{n}.svg" for n in ("forecasts", "influence", "edges", "error"))}
+    words = page.read_text()
+    assert all(
+        name in words for name in (*names - {"index.html"}, demo.ATTENTIVE, demo.CONSTANT, demo.NONE, demo.LARGE)
+    )
+    assert "http" not in words.replace("http://www.w3.org", "")
 
 
 def test_demo_refuses_a_folder_it_cannot_write(tmp_path):

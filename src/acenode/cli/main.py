@@ -33,10 +33,10 @@ def main(version: Annotated[bool, typer.Option("--version", help="Show the versi
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the page and the pictures.")] = Path("demo"),
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training for each model.")] = 50,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training of the large network.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the data and of the models.")] = 0,
 ) -> None:
-    """Train an attentive model and its baselines on generated regions, and show what they learned."""
+    """Forecast oscillators that change whom they influence, with and without an attention that evolves."""
     from ..demo import run
 
     try:

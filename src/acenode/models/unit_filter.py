@@ -139,3 +139,12 @@ def unit_filter(
     history = PairEncoder(channels, key=four) if weights == "static graph" else None
     emission = UnitEmission(channels)
     return GRUODEBayes(UnitFirst(jnp.zeros((units, channels))), ode, None, emission, 0.0, 0.0, 0.0, history=history)
+
+
+def influence(
+    model: GRUODEBayes, context: Series, times: Float[Array, "batch moments"]
+) -> Float[Array, "batch moments n n"]:
+    """The weights of a filter at any times: entry (i, j) is the influence of unit j on unit i."""
+    trace = model(context, times, jax.random.key(0), attention=True)
+    assert trace.attention is not None and isinstance(model.ode, CoEvolvingODE)
+    return model.ode.attention.weights(trace.attention[0])

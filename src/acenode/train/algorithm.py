@@ -14,7 +14,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..compiled import compiled, compiled_quickly
+from ..compiled import compiled, compiled_quickly, loops
 from ..series import Series
 from ..tasks.task import Task
 from .evaluate import each_member, names_of_metrics, take_rows
@@ -217,7 +217,7 @@ class Program:
             """A model ready for training: one that was trained before comes in inference mode."""
             return _strong(eqx.nn.inference_mode(self.build(jax.random.key(seed)), False))
 
-        models = compiled_quickly(eqx.filter_vmap(make))(seeds)
+        models = (compiled if loops(make, seeds[0]) else compiled_quickly)(eqx.filter_vmap(make))(seeds)
 
         def one(model, seed, rows):
             model = _measure(self.recipe, self.task, model, rows, data, jax.random.key(seed))

@@ -25,14 +25,17 @@ def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRN
 
     - `attention_change`: the largest change of a weight from the first to any later query time;
     - `attention_entropy`: of the weights at the last one, from 0 (one choice) to 1 (uniform); NaN without a choice;
-    - `attended_variance`: the part of the variance of h over its dimensions that the attended state has.
+    - `attended_variance`: the part of the variance of h over its dimensions that the attended state has; NaN for an
+      attention whose `output` is more than h.
     """
     attention = _first(model).attention
     h, a = task.attention_path(model, batch, key)
     weights = attention.weights(a)
     change = jnp.abs(weights - weights[:, :1]).reshape(len(a), -1).max(axis=1)
-    attended = jax.vmap(jax.vmap(attention))(h, a)
-    values = (change.mean(), _entropy(attention, weights[:, -1]), _spread(attended) / _spread(h))
+    part = jnp.asarray(jnp.nan)
+    if type(attention).output is Attention.output:
+        part = _spread(jax.vmap(jax.vmap(attention))(h, a)) / _spread(h)
+    values = (change.mean(), _entropy(attention, weights[:, -1]), part)
     return dict(zip(NAMES, values, strict=True))
 
 
