@@ -14,10 +14,10 @@ import numpy as np
 from measure import interleaved
 from record import arguments, save, show
 
-from acenode.precision import products_in
 from acenode.models import gru_ode_bayes
 from acenode.ode import GRUField, NeuralODE, Solver
 from acenode.paper.bayes import attentive
+from acenode.precision import products_in
 from acenode.series import Query, series, stack
 from acenode.tasks import Forecast, Headed
 

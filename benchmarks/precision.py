@@ -180,7 +180,8 @@ def main() -> None:
     ]
     show(["error against float64", "precision", "answers", "gradient"], lines)
     print()
-    show(["adaptive solver, evaluations", *(f"{t:g}" for t in TOLERANCES)], [[p, *n.values()] for p, n in taken.items()])
+    heads = ["evaluations of an adaptive solver", *(f"tolerance {t:g}" for t in TOLERANCES)]
+    show(heads, [[precision, *counts.values()] for precision, counts in taken.items()])
     path = save(given.out, "precision", given.quick, errors=table, evaluations=taken, emulated=list(EMULATED))
     print(f"\nwritten: {path}")
 

@@ -100,14 +100,12 @@ def of_batch(evolution: str):
 VECTOR, MATRIX, MAP = noise(BATCH, SIZE, seed=9), noise(BATCH, *ROWS, seed=9), noise(BATCH, 3, 3, SIZE, seed=9)
 REMEMBERING = {
     "correlation": (of_batch("evolved"), VECTOR),
-    "frozen correlation": (of_batch("frozen"), VECTOR),
     "fixed": (of_batch("fixed"), VECTOR),
 }
 ODES = {
     "plain": (lambda seed: NeuralODE(Wave(SIZE, (SIZE,), seed), solver), VECTOR),
     "augmented": (lambda seed: AugmentedODE(Wave(SIZE + 1, (SIZE + 1,), seed), 1, solver), VECTOR),
     "pairwise": (lambda seed: coevolving(Pairwise(), SIZE, solver, seed), VECTOR),
-    "elementwise": (lambda seed: coevolving(Elementwise(), SIZE, solver, seed), VECTOR),
     "residual attention": (lambda seed: coevolving(Residual(Pairwise()), SIZE, solver, seed), VECTOR),
     "frozen": (lambda seed: coevolving(Pairwise(), SIZE, solver, seed, evolution="frozen"), VECTOR),
     "published": (published, VECTOR),

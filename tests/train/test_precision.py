@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
-from jax.lax import DotAlgorithmPreset
-from jax.lax import Precision as Digits
+from jax.lax import DotAlgorithmPreset, Precision as Digits
 from toy_task import Regression, build, pairs, split
 
 from acenode.compiled import compiled, compiled_quickly

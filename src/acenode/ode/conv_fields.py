@@ -12,15 +12,13 @@ class ConvField(eqx.Module):
     """Time-concatenated convolutions with group norm: GN, ReLU, Conv, GN[, ReLU, Conv, GN].
 
     `convs=2` is the function f of ODE-Net, `convs=1` the paper's light f'' with its second layer removed; more make a
-    deeper one. Every convolution is 3 x 3, sees one more channel, filled with t, and has the given `precision` (`Conv`).
+    deeper one. Every convolution is 3 x 3 and sees one more channel, filled with t; `precision` is theirs (`Conv`).
     """
 
     norms: tuple[GroupNorm, ...]
     convs: tuple[Conv, ...]
 
-    def __init__(
-        self, channels: int, convs: int = 2, *, precision: ConvPrecision | None = None, key: PRNGKeyArray
-    ):
+    def __init__(self, channels: int, convs: int = 2, *, precision: ConvPrecision | None = None, key: PRNGKeyArray):
         if convs < 1:
             raise ValueError(f"ConvField(convs={convs}): at least 1.")
         self.norms = tuple(GroupNorm(channels) for _ in range(convs + 1))

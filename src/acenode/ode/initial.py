@@ -83,9 +83,7 @@ class ConvInitial(eqx.Module):
     norms: tuple[GroupNorm, ...]
     convs: tuple[Conv, ...]
 
-    def __init__(
-        self, channels: int, convs: int = 2, *, precision: ConvPrecision | None = None, key: PRNGKeyArray
-    ):
+    def __init__(self, channels: int, convs: int = 2, *, precision: ConvPrecision | None = None, key: PRNGKeyArray):
         if convs not in (1, 2):
             raise ValueError(f"ConvInitial(convs={convs}): 1 or 2.")
         self.norms = tuple(GroupNorm(channels) for _ in range(3))

@@ -96,8 +96,10 @@ def _residual(width: int, precision: ConvPrecision):
 def _attentive(width: int, solver: Solver, precision: ConvPrecision, f: int, q: int, g: int = 2):
     def make(key):
         one, two, three = jax.random.split(key, 3)
-        fields = (ConvField(width, n, precision=precision, key=k) for n, k in ((f, one), (g, two)))
-        return CoEvolvingODE(*fields, Elementwise(), ConvInitial(width, q, precision=precision, key=three), solver)
+        to_h = ConvField(width, f, precision=precision, key=one)
+        to_a = ConvField(width, g, precision=precision, key=two)
+        initial = ConvInitial(width, q, precision=precision, key=three)
+        return CoEvolvingODE(to_h, to_a, Elementwise(), initial, solver)
 
     return make
 

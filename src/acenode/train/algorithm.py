@@ -300,9 +300,9 @@ class Program:
             moving, still = eqx.partition(model, belongs(model, "main", "attention", "initial"))
             batch = take_rows(data, rows.train[: self.batch])
             return jax.value_and_grad(
-                lambda moving: self.task.loss(
-                    eqx.combine(moving, still), batch, jax.random.key(seed), jnp.asarray(0)
-                )[0]
+                lambda moving: self.task.loss(eqx.combine(moving, still), batch, jax.random.key(seed), jnp.asarray(0))[
+                    0
+                ]
             )(moving)
 
         return may_stack(step, (state.model, seeds, rows), data, (static, self.task, self.batch))

@@ -39,8 +39,8 @@ class Solver:
       constant memory, approximate) or `direct` (exact, by nested checkpoints of another loop: slower, for checking the
       others). `checkpointed` can be differentiated forwards over backwards (`jax.hessian`), `direct` in any order,
       `backsolve` once. None has a gradient of times.
-    - `max_steps`: a sample that needs more fails, with a status. With a fixed `step` it grows by itself to what the times
-      need, where these are known (not traced by `jit`).
+    - `max_steps`: a sample that needs more fails, with a status. With a fixed `step` it grows by itself to what the
+      times need, where these are known (not traced by `jit`).
     - `checkpoints`: how many states `checkpointed` stores. The memory of its gradient is allocated before the solve,
       whatever the number of steps: `checkpoints` states of the batch, about `max_steps / checkpoints` more (the next
       power of two) for the segment that is computed again, and two times a sample for each of `max_steps`.
