@@ -10,6 +10,7 @@ digits, in the gradient too. The file says so.
 """
 
 import contextlib
+import functools as ft
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from unittest import mock
@@ -36,6 +37,7 @@ ONLY_CONVOLUTIONS = "float16"
 SPAN = 20.0
 TOLERANCES = (1e-4, 1e-6)
 DIGITS = {"tf32": 10, "bfloat16": 7}
+jax.config.update("jax_disable_most_optimizations", True)  # many programs to compile, and little to compute
 EMULATED = tuple(DIGITS) if jax.default_backend() == "cpu" else ()
 
 
@@ -65,10 +67,14 @@ def rounded_products(digits: int) -> Iterator[None]:
 @contextlib.contextmanager
 def within(precision: str) -> Iterator[None]:
     """What is traced within it has this precision, emulated where the machine does not have it."""
-    jax.clear_caches()  # or a product that was traced before would be taken as it is
     with products_in("float32" if precision in (*EMULATED, ONLY_CONVOLUTIONS) else precision):  # type: ignore[arg-type]
-        with rounded_products(DIGITS[precision]) if precision in EMULATED else contextlib.nullcontext():
+        if precision not in EMULATED:
             yield
+            return
+        jax.clear_caches()  # or a product that was traced before would be taken as it is
+        with rounded_products(DIGITS[precision]):
+            yield
+        jax.clear_caches()
 
 
 # --- models: a tree of weights, and answers and a loss that are functions of it ------------------------------------
@@ -76,7 +82,7 @@ def within(precision: str) -> Iterator[None]:
 
 def pairwise(precision: str, quick: bool):
     size = system.Size(h=8, batch=4, times=5) if quick else system.Size(h=20, batch=16, times=10)
-    ode, h0, times = system.problem(size, Solver("rk4", step=0.05), gain=2.0)
+    ode, h0, times = system.problem(size, Solver("heun", step=0.05), gain=2.0)
     return ode, (h0, times), lambda ode, given: ode(*given).h
 
 
@@ -86,7 +92,7 @@ def images(precision: str, quick: bool):
     how = {"precision": precision if precision == ONLY_CONVOLUTIONS else None}
     fields = ConvField(channels, 1, **how, key=one), ConvField(channels, 2, **how, key=two)
     ode = CoEvolvingODE(
-        *fields, Elementwise(), ConvInitial(channels, 1, **how, key=three), Solver("rk4", step=0.1), stacked=False
+        *fields, Elementwise(), ConvInitial(channels, 1, **how, key=three), Solver("heun", step=0.1), stacked=False
     )
     h0 = jax.random.normal(four, (batch, 6, 6, channels))
     return ode, (h0, jnp.asarray([0.0, 0.5, 1.0])), lambda ode, given: ode(*given).h
@@ -111,7 +117,6 @@ MODELS = {
     "pairwise co-evolving ODE": pairwise,
     "ACE-ODE-Net (feature maps)": images,
     "GRU-ODE-Bayes": series_model(lambda key: climate.built("GRU-ODE-Bayes", SPAN, key)),
-    "ACE-GRU-ODE-Bayes": series_model(lambda key: climate.built("ACE-GRU-ODE-Bayes", SPAN, key)),
     "Latent-ODE": series_model(rows.latent(masked=True)),
     "GRU-D": series_model(rows.filtered(GRUD)),
 }
@@ -119,12 +124,9 @@ MODELS = {
 
 def computed(name: str, precision: str, quick: bool, double: bool) -> tuple[np.ndarray, np.ndarray]:
     """Answers, and the gradient of the mean of their squares; in double precision the same numbers as in single."""
-    with within(precision):
-        model, given, answers = MODELS[name](precision, quick)
-    model, given = jax.tree.map(lambda x: np.asarray(x) if eqx.is_inexact_array(x) else x, (model, given))
+    model, given, answers = built(name, precision == ONLY_CONVOLUTIONS, quick)
     with jax.enable_x64(double), within(precision):
-        wide = lambda x: jnp.asarray(x, float) if eqx.is_inexact_array_like(x) and np.ndim(x) else x  # noqa: E731
-        model, given = jax.tree.map(lambda x: wide(x) if isinstance(x, np.ndarray) else x, (model, given))
+        model, given = jax.tree.map(lambda x: jnp.asarray(x, float) if _is_number(x) else x, (model, given))
         moving, still = eqx.partition(model, eqx.is_inexact_array)
 
         def loss(moving, given):
@@ -135,6 +137,18 @@ def computed(name: str, precision: str, quick: bool, double: bool) -> tuple[np.n
         assert out.dtype == (jnp.float64 if double else jnp.float32), (name, out.dtype)
         flat = np.concatenate([np.ravel(np.asarray(x, float)) for x in jax.tree.leaves(gradient)])
         return np.asarray(out, float), flat
+
+
+@ft.cache
+def built(name: str, half: bool, quick: bool):
+    """A model, what it is given, and its answers; numbers as numpy arrays in single precision."""
+    model, given, answers = MODELS[name](ONLY_CONVOLUTIONS if half else "float32", quick)
+    model, given = jax.tree.map(lambda x: np.asarray(x) if eqx.is_array(x) else x, (model, given))
+    return model, given, answers
+
+
+def _is_number(x) -> bool:
+    return isinstance(x, np.ndarray) and np.issubdtype(x.dtype, np.floating)
 
 
 def error(found: np.ndarray, exact: np.ndarray) -> float:

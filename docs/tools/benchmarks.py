@@ -21,6 +21,7 @@ def write(docs: Path) -> None:
         ("climate-ensembles", _ensembles(_of(files, "climate"), "ensembles_ms")),
         ("memory", _memory(_of(files, "memory"))),
         ("precision", _precision(_of(files, "precision"))),
+        ("norm", _norms(_of(files, "error norm"))),
         ("evaluations", _evaluations(_of(files, "precision"))),
         ("scaling", _scaling(_of(files, "scaling"))),
         ("serve", _serve(_of(files, "serve"))),
@@ -81,6 +82,18 @@ def _precision(found: Found) -> list[str]:
                 numbers = (f"{error[part]:.0e}" for part in ("answers", "gradient"))
                 rows.append([plain(model), f"`{precision}`", *numbers, f"{made}, {machine}"])
     return table(["model", "precision", "error of answers", "error of the gradient", "on"], rows)
+
+
+def _norms(found: Found) -> list[str]:
+    """What each error norm costs and gives."""
+    rows = []
+    for machine, file in found:
+        for name, by in file["rows"].items():
+            given = file["solvers"][name]
+            for norm, row in by.items():
+                numbers = f"{row['evaluations']:.1f}", f"{row['error']:.0e}"
+                rows.append([plain(name), f"{given['rtol']:g}, {given['atol']:g}", f"`{norm}`", *numbers, machine])
+    return table(["attention", "`rtol`, `atol`", "`norm`", "evaluations", "error of h", "on"], rows)
 
 
 def _evaluations(found: Found) -> list[str]:
