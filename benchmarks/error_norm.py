@@ -7,6 +7,7 @@ weights are untrained, three times as large as at the start of training.
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,10 +37,10 @@ def elementwise() -> tuple[CoEvolvingODE, jax.Array, Solver]:
 def measured(ode: CoEvolvingODE, h0, solver: Solver) -> dict[str, dict[str, float]]:
     times = jnp.asarray([0.0, 1.0])
     fine = replace(ode, solver=replace(solver, rtol=1e-3 * solver.rtol, atol=1e-3 * solver.atol, max_steps=4096))
-    exact = np.asarray(jax.jit(fine)(h0, times).h[:, -1])
+    exact = np.asarray(eqx.filter_jit(fine)(h0, times).h[:, -1])
     rows = {}
     for norm in NORMS:
-        path = jax.jit(replace(ode, solver=replace(solver, norm=norm)))(h0, times)
+        path = eqx.filter_jit(replace(ode, solver=replace(solver, norm=norm)))(h0, times)
         error = np.linalg.norm(np.asarray(path.h[:, -1]) - exact) / np.linalg.norm(exact)
         rows[norm] = {"evaluations": float(np.mean(path.stats.evaluations)), "error": float(error)}
     return rows

@@ -178,7 +178,7 @@ def evaluations(quick: bool) -> dict[str, dict[str, int]]:
             taken = {}
             for tolerance in TOLERANCES:
                 solver = Solver("dopri5", rtol=tolerance, atol=tolerance, max_steps=512)
-                path = jax.jit(replace(ode, solver=solver))(h0, times)
+                path = eqx.filter_jit(replace(ode, solver=solver))(h0, times)
                 taken[f"{tolerance:g}"] = int(path.stats.evaluations.max())
         table[precision] = taken
     return table
