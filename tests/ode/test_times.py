@@ -104,7 +104,7 @@ def test_times_keep_their_digits_where_states_come_in_half_precision():
 
 def test_max_steps_grow_with_a_known_span():
     few = Solver("euler", step=0.125, max_steps=8)
-    times = np.array([0.0, 1.0, 4.0])
+    times = jnp.array([0.0, 1.0, 4.0])
     ode = NeuralODE(lambda t, h: -h, few)
     expected = (1 - 0.125) ** (8 * times)
 
