@@ -77,15 +77,15 @@ def adaptive(tolerance: float) -> Solver:
     return Solver("dopri5", rtol=tolerance, atol=tolerance, max_steps=64, checkpoints=64)
 
 
-def _plain(width: int, solver: Solver, precision: ConvPrecision):
+def _plain(width: int, solver: Solver, precision: ConvPrecision | None = None):
     return lambda key: NeuralODE(ConvField(width, precision=precision, key=key), solver)
 
 
-def _augmented(width: int, solver: Solver, precision: ConvPrecision):
+def _augmented(width: int, solver: Solver, precision: ConvPrecision | None = None):
     return lambda key: AugmentedODE(ConvField(width + EXTRA, precision=precision, key=key), EXTRA, solver)
 
 
-def _residual(width: int, precision: ConvPrecision):
+def _residual(width: int, precision: ConvPrecision | None = None):
     def make(key):
         keys = jax.random.split(key, BLOCKS)
         return ResidualStack([ResidualBlock(width, precision=precision, key=k) for k in keys])
@@ -93,7 +93,7 @@ def _residual(width: int, precision: ConvPrecision):
     return make
 
 
-def _attentive(width: int, solver: Solver, precision: ConvPrecision, f: int, q: int, g: int = 2):
+def _attentive(width: int, solver: Solver, f: int, q: int, g: int = 2, precision: ConvPrecision | None = None):
     def make(key):
         one, two, three = jax.random.split(key, 3)
         to_h = ConvField(width, f, precision=precision, key=one)
@@ -141,7 +141,7 @@ def models(
     rk4 = Solver("rk4_38", step=1 / rk_steps, max_steps=max(rk_steps, 1), checkpoints=max(2, rk_steps + rk_steps % 2))
 
     def ace(f: int, q: int, g: int = 2, width: int = WIDTH, base: str = PLAIN, controls: tuple[str, ...] = ()) -> Model:
-        built = build(_attentive(width, solver, precision, f, q, g), width)
+        built = build(_attentive(width, solver, f, q, g, precision), width)
         return Model(built, base, "f has one convolution, not two" if f == 1 else "", controls)
 
     return {

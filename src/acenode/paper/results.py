@@ -111,8 +111,10 @@ def read(path: Path) -> Result:
 
 def _check(found: Mapping[str, Any]) -> None:
     """Contents of a file that would mislead or break what reads them."""
-    if not all(isinstance(found.get(part, ""), str) for part in ("table", "row", "protocol", "unverified")):
-        raise ValueError("table, row, protocol and unverified are texts")
+    if not all(isinstance(found[part], str) for part in ("table", "row", "protocol")):
+        raise ValueError("table, row and protocol are texts")
+    if not isinstance(found.get("unverified", ""), str):
+        raise ValueError("unverified is a text")
     if not all(type(found[part]) is int for part in ("seed", "epochs", "parameters")):
         raise ValueError("seed, epochs and parameters are whole numbers")
     if not all(isinstance(found[part], dict) for part in ("config", "history")):
