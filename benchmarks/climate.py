@@ -14,10 +14,10 @@ import numpy as np
 from measure import interleaved
 from record import arguments, save, show
 
-from acenode.compiled import in_full_precision
 from acenode.models import gru_ode_bayes
 from acenode.ode import GRUField, NeuralODE, Solver
 from acenode.paper.bayes import attentive
+from acenode.precision import products_in
 from acenode.series import Query, series, stack
 from acenode.tasks import Forecast, Headed
 
@@ -64,7 +64,7 @@ def training_step(name: str, span: float, data: Query, models: int | None = None
     if models is not None:
         moving = eqx.filter(eqx.filter_vmap(build)(keys), eqx.is_inexact_array)
         program = jax.vmap(program)
-    program = jax.jit(in_full_precision(program))
+    program = jax.jit(products_in()(program))
     return model, lambda: jax.block_until_ready(program(moving))
 
 

@@ -16,12 +16,12 @@ from jax import lax
 from measure import interleaved
 from record import arguments, save, show
 
-from acenode.compiled import in_full_precision
 from acenode.ode import Conv, ConvField, Stats
 from acenode.paper import images
+from acenode.precision import products_in
 from acenode.tasks import ImageClassification, LabelledImages
 from acenode.train import Recipe
-from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step
+from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step, optimisers_of
 
 TOLERANCE, CHANNELS, MAP = 1e-3, 64, 6
 EVALUATIONS = 32  # of the field in one program, to time one of them
@@ -34,9 +34,9 @@ def pictures(batch: int) -> LabelledImages:
     return LabelledImages(jnp.asarray(pixels), jnp.asarray(random.integers(0, 10, batch), jnp.int32))
 
 
-def both_steps(name: str, batch: int, seeds: int | None):
+def both_steps(name: str, batch: int, seeds: int | None, precision: str):
     """Both steps of Algorithm 1 on the whole model (one optimiser step for a model without attention)."""
-    build = images.models("mnist", TOLERANCE)[name].build
+    build = images.models("mnist", TOLERANCE, precision=precision)[name].build
     task, data, rates = ImageClassification(), pictures(batch), Rates(jnp.asarray(1e-2), jnp.asarray(1e-4))
     clock = Clock(jnp.asarray(0), jnp.asarray(0))
 
@@ -55,7 +55,7 @@ def both_steps(name: str, batch: int, seeds: int | None):
     state = jax.vmap(begin)(keys)
     if seeds is None:
         state = jax.tree.map(lambda x: x[0], state)
-    program = jax.jit(in_full_precision(one if seeds is None else jax.vmap(one)))
+    program = jax.jit(products_in()(one if seeds is None else jax.vmap(one)))
     return lambda: jax.block_until_ready(program(*state))
 
 
@@ -67,7 +67,7 @@ def joint_step(ode, h0):
         path = eqx.combine(moving, still)(h0, jnp.array([0.0, 1.0]), attention=False)
         return jnp.mean(jnp.square(path.h[:, -1])), path.stats
 
-    program = jax.jit(in_full_precision(jax.value_and_grad(loss, has_aux=True)))
+    program = jax.jit(products_in()(jax.value_and_grad(loss, has_aux=True)))
     return lambda: jax.block_until_ready(program(moving))
 
 
@@ -131,15 +131,17 @@ def arithmetic(batch: int, evaluations: int, vjp_evaluations: int) -> float:
 def main() -> None:
     parser = arguments(__doc__ or "", "image")
     parser.add_argument("--batch", type=int, default=32 if jax.default_backend() == "cpu" else 128)
+    precisions = ("float32", "tf32", "bfloat16", "float16")
+    parser.add_argument("--precision", choices=precisions, default="float32", help="of our convolutions")
     parser.add_argument("--no-forms", action="store_true", help="leave out the forms of a convolution")
     given = parser.parse_args()
     rounds = 2 if given.quick else 5
-    ode = images.models("mnist", TOLERANCE)["ACE-ODE-Net"].build(jax.random.key(0)).ode
+    ode = images.models("mnist", TOLERANCE, precision=given.precision)["ACE-ODE-Net"].build(jax.random.key(0)).ode
     h0 = 0.3 * jax.random.normal(jax.random.key(1), (given.batch, MAP, MAP, CHANNELS))
 
-    steps = {"both steps of Algorithm 1": both_steps("ACE-ODE-Net", given.batch, None)}
+    steps = {"both steps of Algorithm 1": both_steps("ACE-ODE-Net", given.batch, None, given.precision)}
     if jax.default_backend() != "cpu":
-        steps["the same, five seeds at once"] = both_steps("ACE-ODE-Net", given.batch, 5)
+        steps["the same, five seeds at once"] = both_steps("ACE-ODE-Net", given.batch, 5, given.precision)
     timings = reported(interleaved(steps, rounds))
     joint, stats, agreement = beside_torch(ode, h0)
     timings |= reported(interleaved(joint, rounds))
@@ -156,6 +158,7 @@ def main() -> None:
         given.quick,
         batch=given.batch,
         tolerance=TOLERANCE,
+        precision=given.precision,
         training_step={name: timing.as_dict() for name, timing in timings.items()},
         evaluation_us=forms,
         evaluations=evaluations,

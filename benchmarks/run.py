@@ -12,6 +12,8 @@ HEADINGS = {
     "scaling": "Cost against batch, dimension and output times",
     "image": "ACE-ODE-Net: training steps of an image classifier",
     "climate": "GRU-ODE-Bayes beside an eager loop",
+    "error_norm": "Steps and error of the solver by its error norm",
+    "precision": "Error of reduced precision against double precision",
     "patients": "Latent-ODE and ACE-Latent-ODE, one model and many",
 }
 

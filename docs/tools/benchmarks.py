@@ -20,6 +20,9 @@ def write(docs: Path) -> None:
         ("patients", _ensembles(_of(files, "patients"), "training_iteration_ms")),
         ("climate-ensembles", _ensembles(_of(files, "climate"), "ensembles_ms")),
         ("memory", _memory(_of(files, "memory"))),
+        ("precision", _precision(_of(files, "precision"))),
+        ("norm", _norms(_of(files, "error norm"))),
+        ("evaluations", _evaluations(_of(files, "precision"))),
         ("scaling", _scaling(_of(files, "scaling"))),
         ("serve", _serve(_of(files, "serve"))),
         ("machines", _machines(files)),
@@ -67,6 +70,40 @@ def _memory(found: Found) -> list[str]:
             rows.append([machine, f"{row['steps']}", f"{row['checkpoints']}", *sizes])
     heads = ["machine", "solver steps", "checkpoints", "`checkpointed`", "`direct`", "every step stored"]
     return table(heads, rows)
+
+
+def _precision(found: Found) -> list[str]:
+    """Errors against double precision, of answers and of gradients."""
+    rows = []
+    for machine, file in found:
+        for model, by in file["errors"].items():
+            for precision, error in by.items():
+                made = "emulated" if precision in file["emulated"] else "computed"
+                numbers = (f"{error[part]:.0e}" for part in ("answers", "gradient"))
+                rows.append([plain(model), f"`{precision}`", *numbers, f"{made}, {machine}"])
+    return table(["model", "precision", "error of answers", "error of the gradient", "on"], rows)
+
+
+def _norms(found: Found) -> list[str]:
+    """What each error norm costs and gives."""
+    rows = []
+    for machine, file in found:
+        for name, by in file["rows"].items():
+            given = file["solvers"][name]
+            for norm, row in by.items():
+                numbers = f"{row['evaluations']:.1f}", f"{row['error']:.0e}"
+                rows.append([plain(name), f"{given['rtol']:g}, {given['atol']:g}", f"`{norm}`", *numbers, machine])
+    return table(["attention", "`rtol`, `atol`", "`norm`", "evaluations", "error of h", "on"], rows)
+
+
+def _evaluations(found: Found) -> list[str]:
+    """Evaluations that an adaptive solver takes in each precision."""
+    rows = []
+    for machine, file in found:
+        for precision, taken in file["evaluations"].items():
+            rows.append([f"`{precision}`", *(str(count) for count in taken.values()), machine])
+    tolerances = list(dict.fromkeys(t for _, f in found for taken in f["evaluations"].values() for t in taken))
+    return table(["precision", *(f"tolerance {t}" for t in tolerances), "on"], rows)
 
 
 def _scaling(found: Found) -> list[str]:

@@ -1,42 +1,35 @@
 """How the library compiles what it runs."""
 
-import functools as ft
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
 
+from .precision import products_in
+
 Function = TypeVar("Function", bound=Callable)
 
 
-def in_full_precision(function: Function) -> Function:
-    """The same function with products of matrices in full single precision.
-
-    A GPU multiplies single precision with three digits (TF32) unless it is told otherwise. A solver with a tolerance of
-    more of them than the vector field has takes ever smaller steps in vain. A precision that is already set
-    (`jax.default_matmul_precision`) stays.
-    """
-
-    @ft.wraps(function)
-    def in_full(*args, **kwargs):
-        if jax.config.jax_default_matmul_precision is not None:  # pyright: ignore
-            return function(*args, **kwargs)
-        with jax.default_matmul_precision("float32"):
-            return function(*args, **kwargs)
-
-    return in_full  # type: ignore[return-value]
-
-
-def compiled_quickly(function: Function) -> Function:
-    """`compiled` for what runs once, such as drawing first weights: on a CPU the compiler does not optimise it."""
-    options = {"compiler_options": {"xla_backend_optimization_level": 0}} if jax.default_backend() == "cpu" else {}
-    return eqx.filter_jit(in_full_precision(function), **options)  # type: ignore[return-value]
-
-
 def compiled(function: Function) -> Function:
-    """`equinox.filter_jit` of it, in full precision."""
-    return eqx.filter_jit(in_full_precision(function))  # type: ignore[return-value]
+    """`equinox.filter_jit` of it, with products of matrices in the precision around the call, or else in float32.
+
+    A GPU left to itself multiplies with three decimal digits (TF32). A solver with a tolerance of more of them than the
+    vector field has takes ever smaller steps in vain.
+    """
+    return eqx.filter_jit(products_in()(function))  # type: ignore[return-value]
+
+
+def compiled_quickly(function: Function, optimise: bool | Literal["auto"] = "auto") -> Function:
+    """`compiled` for what runs once, such as drawing first weights.
+
+    `optimise="auto"` leaves the compiler's optimisations out on a CPU, where they take longer than the program runs;
+    the answers are the same up to rounding.
+    """
+    if optimise == "auto":
+        optimise = jax.default_backend() != "cpu"
+    options = {} if optimise else {"compiler_options": {"xla_backend_optimization_level": 0}}
+    return eqx.filter_jit(products_in()(function), **options)  # type: ignore[return-value]
 
 
 def loops(function: Callable, *args) -> bool:

@@ -2,7 +2,7 @@
 
 Equinox multiplies a matrix by a sample, these multiply a sample by the transposed matrix. Under one `vmap` that is the
 same, under two of them Equinox's samples come out in the last axes, and on a CPU it takes as long to move them to the
-front as to multiply.
+front as to multiply. Products are in float32 unless another precision is set around them (`acenode.precision`).
 """
 
 from collections.abc import Callable
@@ -12,6 +12,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from .precision import matmul
 
 Init = Literal["uniform", "normal"]
 
@@ -23,7 +25,7 @@ class Linear(eqx.nn.Linear):
         super().__init__(size_in, size_out, use_bias, key=key)
 
     def __call__(self, x: Float[Array, " size_in"], *, key: PRNGKeyArray | None = None) -> Float[Array, " size_out"]:
-        product = x @ self.weight.T
+        product = matmul(x, self.weight.T)
         return product if self.bias is None else product + self.bias
 
 
@@ -37,8 +39,8 @@ class GRUCell(eqx.nn.GRUCell):
         self, input: Float[Array, " input"], hidden: Float[Array, " size"], *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " size"]:
         bias, bias_n = cast(Array, self.bias), cast(Array, self.bias_n)
-        reset_in, update_in, new_in = jnp.split(input @ self.weight_ih.T + bias, 3)
-        reset_own, update_own, new_own = jnp.split(hidden @ self.weight_hh.T, 3)
+        reset_in, update_in, new_in = jnp.split(matmul(input, self.weight_ih.T) + bias, 3)
+        reset_own, update_own, new_own = jnp.split(matmul(hidden, self.weight_hh.T), 3)
         reset, update = jax.nn.sigmoid(reset_in + reset_own), jax.nn.sigmoid(update_in + update_own)
         new = jnp.tanh(new_in + reset * (new_own + bias_n))
         return new + update * (hidden - new)

@@ -13,13 +13,7 @@ from acenode.ode.solver import SAMPLES, integrate
 from acenode.ode.solver.step_size import Control
 
 BATCH = 40  # compacted to an eighth, five samples
-pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="only on a CPU is a batch compacted")
-SOLVER = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=256, checkpoints=16)
-
-
-@pytest.fixture(autouse=True)
-def small_batches_count_as_large(monkeypatch):
-    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 1)
+SOLVER = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=256, checkpoints=16, compact=True)
 
 
 def field(t, y, speed):
@@ -59,11 +53,11 @@ def states(key=0):
 
 
 def in_small_batches(scale, y0, times, speeds, size=20):
-    """The same in batches too small to be compacted; the gradient of what they share is added up."""
+    """The same in batches that are not compacted; the gradient of what they share is added up."""
     parts = []
     for start in range(0, BATCH, size):
         part = lambda tree, s=start: jax.tree.map(lambda x: x[s : s + size], tree)  # noqa: E731
-        parts.append(solved(scale, part(y0), part(times), part(speeds)))
+        parts.append(solved(scale, part(y0), part(times), part(speeds), replace(SOLVER, compact=False)))
     (answers, grads) = zip(*parts, strict=True)
     joined = jax.tree.map(lambda *x: jnp.concatenate(x), *answers)
     own = jax.tree.map(lambda *x: jnp.concatenate(x), *[g[1:] for g in grads])
@@ -75,14 +69,18 @@ def same(one, other):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
 
 
-def test_large_adaptive_batches_are_compacted(monkeypatch):
-    adaptive, fixed = (Control(1e-4, 1e-6, step, "per_part", 256, 16) for step in (None, 0.1))
-    size = lambda y, control: integrate._compact_size(field, y, control)  # noqa: E731
-    assert size(states(), adaptive) == BATCH // 8
-    assert size(states(), fixed) == 0
-    assert size(jax.tree.map(lambda y: y[:31], states()), adaptive) == 0
-    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 2 * BATCH + 1)
-    assert size(states(), adaptive) == 0
+def test_large_adaptive_batches_are_compacted_on_a_cpu(monkeypatch):
+    def size(y, step=None, compact="auto"):
+        return integrate._compact_size(field, y, Control(1e-4, 1e-6, step, "per_part", 256, 16, compact))
+
+    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 2 * BATCH)
+    for backend, expected in (("cpu", BATCH // 8), ("gpu", 0)):
+        monkeypatch.setattr(jax, "default_backend", lambda name=backend: name)
+        assert size(states()) == expected
+        assert size(states(), compact=True) == BATCH // 8 and size(states(), compact=False) == 0
+        assert size(states(), step=0.1, compact=True) == 0
+    monkeypatch.undo()
+    assert size(states()) == 0  # too few numbers
 
 
 @pytest.mark.slow
@@ -125,7 +123,7 @@ def test_an_unfinished_sample_may_blow_up():
         return rate * y**2
 
     rates = jnp.full(BATCH, 0.1).at[3].set(2.0)  # 1 / (1 - 2 t) has no value at 0.5
-    solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=2000)
+    solver = Solver("dopri5", rtol=1e-4, atol=1e-6, max_steps=2000, compact=True)
     out, stats = solver.solve(explodes, jnp.ones(BATCH), jnp.tile(jnp.array([0.0, 0.25, 1.0]), (BATCH, 1)), rates)
     np.testing.assert_array_equal(stats.failed, np.arange(BATCH) == 3)
     assert np.isnan(out[3, 2]) and abs(out[3, 1] - 2.0) < 1e-3
@@ -172,8 +170,10 @@ def test_an_unfinished_sample_spoils_no_gradient(batch, max_steps):
         def __call__(self, t, y, speed):
             return self.w * jnp.sqrt(y) + 1e3 * speed * speed * jnp.cos(speed * t)
 
+    solver = Solver("dopri5", max_steps=max_steps, checkpoints=8, compact=True)
+
     def loss(w):
-        out, stats = Solver("dopri5", max_steps=max_steps, checkpoints=8).solve(Root(w), y0, times, speeds)
+        out, stats = solver.solve(Root(w), y0, times, speeds)
         return jnp.sum(jnp.where(stats.failed, 0.0, out[:, -1])), stats
 
     with jax.enable_x64():
@@ -191,13 +191,12 @@ class ToTheMean(BatchCoupled):
         return speed * (jax.lax.pmean(y, SAMPLES) - y)
 
 
-def test_a_coupled_batch_stays_together(monkeypatch):
+def test_a_coupled_batch_stays_together():
     times = jnp.tile(jnp.array([0.0, 1.0]), (BATCH, 1))
     y0 = jnp.linspace(0.0, 1.0, BATCH)
     out, stats = SOLVER.solve(ToTheMean(), y0, times, speeds_with(1))
     assert stats.accepted.max() > 2 * np.median(stats.accepted)
-    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 10**9)  # one loop
-    alone, _ = SOLVER.solve(ToTheMean(), y0, times, speeds_with(1))
+    alone, _ = replace(SOLVER, compact=False).solve(ToTheMean(), y0, times, speeds_with(1))
     np.testing.assert_array_equal(out, alone)
 
 

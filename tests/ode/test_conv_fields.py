@@ -106,27 +106,24 @@ H0 = noise(2, 3, 4, 4)
 TIMES = jnp.array([[0.0, 0.6, 1.0], [0.0, 0.3, 0.8]])
 
 
-def attentive(solver: Solver) -> CoEvolvingODE:
-    return CoEvolvingODE(*two_fields(1, 2), Elementwise(), ConvInitial(4, 1, key=jax.random.key(3)), solver)
-
-
-def on(backend: str, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+def attentive(solver: Solver, stacked: bool | str) -> CoEvolvingODE:
+    initial = ConvInitial(4, 1, key=jax.random.key(3))
+    return CoEvolvingODE(*two_fields(1, 2), Elementwise(), initial, solver, stacked=stacked)
 
 
 # Adaptive steps would be chosen by the last digit of an error now and then; fixed ones are the same either way.
 @pytest.mark.slow
-def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together(monkeypatch):
+def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together():
     def value(queried):
         ode, h0 = queried
         path = ode(h0, TIMES)
         return jnp.sum(noise(*path.h.shape) * path.h) + jnp.sum(noise(*path.a.shape, seed=1) * path.a), path
 
-    queried, answers, kinds = (attentive(Solver("euler", step=0.5, max_steps=2, checkpoints=2)), H0), [], []
-    for backend in ("cpu", "gpu"):
-        on(backend, monkeypatch)
-        kinds.append(type(queried[0]._right_hand_side()))
-        answers.append(eqx.filter_jit(eqx.filter_grad(value, has_aux=True))(queried))
+    answers, kinds = [], []
+    for stacked in (False, True):
+        ode = attentive(Solver("euler", step=0.5, max_steps=2, checkpoints=2), stacked)
+        kinds.append(type(ode._right_hand_side()))
+        answers.append(eqx.filter_jit(eqx.filter_grad(value, has_aux=True))((ode, H0)))
     assert kinds == [_Coupled, _CoupledAsOne]
     for one, other in zip(*map(jax.tree.leaves, answers), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
@@ -137,8 +134,8 @@ def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together(monk
 
 
 def test_fields_are_evaluated_together_only_where_that_is_the_same(monkeypatch):
-    on("gpu", monkeypatch)
-    ode = attentive(Solver("euler", step=0.5))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    ode = attentive(Solver("euler", step=0.5), "auto")
     kind = lambda ode: type(ode._right_hand_side())  # noqa: E731
     assert kind(ode) is _CoupledAsOne
     assert kind(eqx.tree_at(lambda o: o.hold_attention, ode, True)) is _Coupled
@@ -149,8 +146,13 @@ def test_fields_are_evaluated_together_only_where_that_is_the_same(monkeypatch):
         def __call__(self, t, h):
             return 0.1 * super().__call__(t, h)
 
+    halves = [ConvField(4, precision=p, key=jax.random.key(0)) for p in ("float16", None)]
+    assert kind(CoEvolvingODE(*halves, ode.attention, ode.initial, ode.solver)) is _Coupled
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    assert kind(ode) is _Coupled
+    monkeypatch.undo()
     slower = [Slower(4, key=k) for k in jax.random.split(jax.random.key(0))]
-    assert kind(CoEvolvingODE(*slower, ode.attention, ode.initial, ode.solver)) is _Coupled
+    assert kind(CoEvolvingODE(*slower, ode.attention, ode.initial, ode.solver, stacked=True)) is _Coupled
 
 
 # --- ResidualBlock --------------------------------------------------------------------------------------------

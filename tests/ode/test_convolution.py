@@ -159,20 +159,28 @@ def test_half_precision_with_other_strides_and_paddings(kernel, stride, padding)
         assert_near(found, expected, 1e-3)
 
 
-def test_half_precision_is_for_single_precision_on_a_gpu(key, monkeypatch):
-    conv = Conv(2, 3, timed=True, key=key)
-    single = jax.tree.map(lambda w: w.astype(jnp.float32), conv)
-    x, t = noise(4, 4, 2), jnp.asarray(0.7, jnp.float32)
-
-    def both():
+def test_half_precision_is_chosen_by_name_alone(key, monkeypatch):
+    def answers(precision):
+        conv = Conv(2, 3, timed=True, precision=precision, key=key)
+        single = jax.tree.map(lambda w: w.astype(jnp.float32), conv)
+        x, t = noise(4, 4, 2), jnp.asarray(0.7, jnp.float32)
         return conv(x, now), single(x.astype(jnp.float32), t)
 
-    on_cpu = both()
+    usual, half = answers(None), answers("float16")
+    np.testing.assert_array_equal(half[0], usual[0])  # what is in double precision stays so
+    assert_near(half[1], usual[1], 1e-3)
+    assert half[1].dtype == jnp.float32 and (half[1] != usual[1]).any()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    on_gpu = both()
-    np.testing.assert_array_equal(on_gpu[0], on_cpu[0])
-    assert_near(on_gpu[1], on_cpu[1], 1e-3)
-    assert on_gpu[1].dtype == jnp.float32 and (on_gpu[1] != on_cpu[1]).any()
+    for one, other in zip((*answers(None), *answers("float16")), (*usual, *half), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_a_named_precision_is_that_of_its_products(precision, key):
+    conv = Conv(2, 3, timed=True, precision=precision, key=key)
+    names = {"tf32": "HIGH", "bfloat16": "BF16_BF16_F32"}
+    program = str(jax.make_jaxpr(jax.grad(lambda x: conv(x, now).sum()))(noise(4, 4, 2)))
+    assert program.count("dot_general") == program.count(names[precision]) / (2 if precision == "tf32" else 1) > 1
 
 
 # --- GroupNorm ------------------------------------------------------------------------------------------------
@@ -207,6 +215,13 @@ def test_group_norm_against_a_loop(channels, groups):
     norm = scaled_norm(channels)
     scale, shift = np.asarray(norm.affine)
     np.testing.assert_allclose(call(norm, x), expected * scale + shift, rtol=1e-10, atol=1e-12)
+
+
+def test_group_norm_keeps_its_digits_far_from_zero():
+    """The mean of squares less the square of the mean has none left here in single precision."""
+    x = np.asarray(1000 + noise(6, 6, 4), np.float32)
+    expected = normalised(np.asarray(x, float), 4)
+    np.testing.assert_allclose(call(GroupNorm(4), jnp.asarray(x)), expected, atol=2e-3)
 
 
 def plain_norm(groups: int, x, affine):

@@ -97,3 +97,29 @@ def test_times_keep_their_digits_where_states_come_in_half_precision():
     np.testing.assert_allclose(path.times[0], times, rtol=1e-6)
     half = solve(NeuralODE(lambda t, h: -h + 0 * t, Solver("rk4", step=0.05)), h0, times)
     assert half.h.dtype == jnp.bfloat16  # where all else is in it too
+
+
+# --- as many steps as a known span takes ----------------------------------------------------------------------
+
+
+def test_max_steps_grow_with_a_known_span():
+    few = Solver("euler", step=0.125, max_steps=8)
+    times = jnp.array([0.0, 1.0, 4.0])
+    ode = NeuralODE(lambda t, h: -h, few)
+    expected = (1 - 0.125) ** (8 * times)
+
+    def answer(h0):
+        return ode(h0, times)
+
+    for call in (answer, jax.jit(answer)):  # in both the times are not traced
+        path = call(jnp.ones((1, 1)))
+        assert not path.stats.failed.any()
+        np.testing.assert_allclose(path.h[0, :, 0], expected, rtol=1e-6)
+    unknown = jax.jit(ode)(jnp.ones((1, 1)), times)
+    assert unknown.stats.message(0).startswith("the solver used up its max_steps")
+
+
+@pytest.mark.parametrize("times, expected", [([0.0, 1.0], 8), ([0.0, 1.01], 16), ([[0.0, 0.5], [3.0, 9.0]], 64)])
+def test_no_more_steps_than_needed(times, expected):
+    assert Solver("euler", step=0.125, max_steps=8).with_enough_steps(np.asarray(times)).max_steps == expected
+    assert Solver(max_steps=8).with_enough_steps(np.asarray(times)).max_steps == 8  # not known of an adaptive one

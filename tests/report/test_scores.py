@@ -115,6 +115,12 @@ def test_of_runs_that_diverged_the_median_is_shown():
     assert ours(line(accuracies("mnist", "ODE-Net", math.nan, math.nan))) == "2 of 2 diverged"
 
 
+def test_numbers_that_were_not_verified_are_marked():
+    right, doubtful = (accuracies("mnist", "ODE-Net", 0.99, 0.98, unverified=why) for why in ("", "a wrong program"))
+    assert ours(line(doubtful)) == f"{ours(line(right))} (not verified)"
+    assert line([right[0], doubtful[1]])["unverified"] == "a wrong program"
+
+
 def test_numbers_have_a_true_minus_and_no_signed_zero():
     assert number(-0.00001, 4, sign=True) == "0.0000" and number(-0.5, 1) == "\N{MINUS SIGN}0.5"
     assert number(436772.2938, 4) == "4.4e+05" and number(math.nan, 4) == "" and number(0.25, 2, sign=True) == "+0.25"

@@ -1,11 +1,15 @@
 """What `fit`, `Recipe` and `Member` refuse, before any training, and in which words."""
 
+import functools as ft
+
+import jax
 import jaxtyping
 import numpy as np
 import pytest
-from toy_task import Descent, place, split
+from toy_task import Descent, Regression, pairs, place, split
 
 from acenode.datasets.split import Split
+from acenode.ode import NeuralODE
 from acenode.train import Member, Recipe, fit
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
@@ -101,3 +105,16 @@ def test_recipe_says_which_argument_is_wrong_and_what_there_is_to_choose_from(gi
 def test_member_says_which_argument_is_wrong(given):
     with pytest.raises(ValueError, match=rf"Member\({next(iter(given))}="):
         Member(**given)
+
+
+def test_weights_that_a_function_closes_over_are_named():
+    def build(key):
+        weight = jax.random.normal(key, (2, 2))
+        return NeuralODE(lambda t, h: weight @ h)
+
+    def partial(key):
+        return NeuralODE(ft.partial(lambda weight, t, h: weight @ h, jax.random.normal(key, (2, 2))))
+
+    for hides in (build, partial):
+        with pytest.raises(ValueError, match=r"fit\(build=...\): .*closes over arrays that build made.*equinox.Module"):
+            fit(hides, Regression(), pairs(), split(), Recipe(epochs=1, batch_size=4))

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -131,18 +131,30 @@ class Chosen:
 
 
 class Search:
-    """Successive halving: all candidates for a share of the time, then the better half for longer, and so on."""
+    """Successive halving: all candidates for a share of the time, then the better half for longer, and so on.
 
-    def __init__(self, work: Work, budget: Budget, progress: Progress, names: Sequence[str] = (), ensemble: int = 5):
+    `together` trains the further seeds of the best model as one program, and candidates one after the other; without
+    it seeds are trained one by one, on two cores where there are. Each seed sees the same steps either way. `auto` does
+    so on accelerators, where five members cost hardly more than one; on a CPU they cost five times as much.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        budget: Budget,
+        progress: Progress,
+        names: Sequence[str] = (),
+        ensemble: int = 5,
+        together: bool | Literal["auto"] = "auto",
+    ):
         self.work, self.budget, self.progress, self.ensemble = work, budget, progress, ensemble
         self.names = tuple(names) or CANDIDATES[work.kind]
         self.stopped = threading.Event()
         self.trials: list[Trial] = []
         self._lock = threading.Lock()
-        on_cpu = jax.default_backend() == "cpu"
-        self.workers = min(2, len(os.sched_getaffinity(0))) if on_cpu and hasattr(os, "sched_getaffinity") else 1
-        # On an accelerator five members cost hardly more than one; on a CPU they cost five times as much.
-        self.together = not on_cpu
+        self.together = jax.default_backend() != "cpu" if together == "auto" else together
+        apart = not self.together and hasattr(os, "sched_getaffinity")
+        self.workers = min(2, len(os.sched_getaffinity(0))) if apart else 1
 
     def choose(self) -> Chosen:
         """Train, compare, and keep the best."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
-from ..compiled import in_full_precision
+from ..precision import products_in
 from ..series import Panel, Series
 from ..tasks.forecast import mixture, predictions
 from ..train.checkpoint import write_atomically
@@ -130,8 +130,8 @@ def _program(estimator: Any, batch: int, rows: int, queries: int) -> tuple[Calla
         return scaler.unscale(mean), scaler.unscale_deviation(factor[..., None] * jnp.sqrt(variance))
 
     if labels:
-        return in_full_precision(classify), shapes
-    return in_full_precision(values_at), [*shapes, jax.ShapeDtypeStruct((batch, queries), single)]
+        return products_in()(classify), shapes
+    return products_in()(values_at), [*shapes, jax.ShapeDtypeStruct((batch, queries), single)]
 
 
 def _stablehlo(function: Callable, shapes: Sequence[jax.ShapeDtypeStruct]) -> bytes:

@@ -12,23 +12,33 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import Linear
 from ..ode import Conv, GroupNorm, Path, Stats
+from ..ode.convolution import ConvPrecision
 
 
 class Stem(eqx.Module):
     """An image to a feature map of a quarter of its size: Conv 3x3, GN, ReLU, Conv 4x4/2, GN, ReLU, Conv 4x4/2.
 
     `padding` is that of the first convolution: the paper's tables show 0 for MNIST (6 x 6 maps), 1 for the others.
+    `precision` is that of the convolutions (`Conv`).
     """
 
     convs: tuple[Conv, Conv, Conv]
     norms: tuple[GroupNorm, GroupNorm]
 
-    def __init__(self, channels: int, width: int = 64, padding: int = 1, *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        channels: int,
+        width: int = 64,
+        padding: int = 1,
+        *,
+        precision: ConvPrecision | None = None,
+        key: PRNGKeyArray,
+    ):
         one, two, three = jax.random.split(key, 3)
         self.convs = (
-            Conv(channels, width, 3, padding=padding, key=one),
-            Conv(width, width, 4, stride=2, key=two),
-            Conv(width, width, 4, stride=2, key=three),
+            Conv(channels, width, 3, padding=padding, precision=precision, key=one),
+            Conv(width, width, 4, stride=2, precision=precision, key=two),
+            Conv(width, width, 4, stride=2, precision=precision, key=three),
         )
         self.norms = (GroupNorm(width), GroupNorm(width))
 

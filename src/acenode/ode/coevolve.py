@@ -6,10 +6,12 @@ from typing import Literal, get_args
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from ..precision import products_in
 from .attention import Attention
 from .constant import Constant
 from .evolve import where_jumped
@@ -19,6 +21,7 @@ from .path import Path, check_query
 from .solver import SAMPLES, BatchCoupled, Solver, check_solver
 
 Evolution = Literal["evolved", "frozen", "fixed"]
+Stacked = bool | Literal["auto"]
 
 
 class Assimilation(eqx.Module):
@@ -59,6 +62,9 @@ class CoEvolvingODE(eqx.Module):
     belongs to theta_g. `renew` begins anew from `initial` of the new h. An `update` that is an `Assimilation` changes h
     and a together, from the observed values themselves.
 
+    `stacked` evaluates an f and a g that can be stacked (`ConvField`) as one function of larger operations, with the
+    same answers up to rounding. `auto` does so on accelerators; on a CPU it was measured to be slower.
+
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
 
     `reference` is what `fit_reference_statistics` has measured. `dataclasses.replace(ode, solver=...)` is the same ODE
@@ -73,6 +79,7 @@ class CoEvolvingODE(eqx.Module):
     solver: Solver = eqx.field(static=True)
     evolution: Evolution = eqx.field(static=True)
     renew: bool = eqx.field(static=True)
+    stacked: Stacked = eqx.field(static=True)
     hold_attention: bool
     inference: bool
     reference: "_ReferencePath | None"
@@ -90,6 +97,7 @@ class CoEvolvingODE(eqx.Module):
         inference: bool = False,
         reference: "_ReferencePath | None" = None,
         update: Callable | None = None,
+        stacked: Stacked = "auto",
     ):
         if evolution not in get_args(Evolution):
             raise ValueError(f"CoEvolvingODE(evolution={evolution!r}): choose from {', '.join(get_args(Evolution))}.")
@@ -113,21 +121,29 @@ class CoEvolvingODE(eqx.Module):
             )
         if renew and update is not None:
             raise ValueError("CoEvolvingODE(renew=True, update=...): a jump either renews the attention or updates it.")
+        if stacked not in (True, False, "auto"):
+            raise ValueError(f"CoEvolvingODE(stacked={stacked!r}): choose from True, False, 'auto'.")
         if not isinstance(attention, Attention):
             raise ValueError(f"CoEvolvingODE(attention={attention!r}): give an attention such as Pairwise().")
         self.f, self.g, self.attention, self.initial, self.solver = f, g, attention, initial, solver
         self.evolution = evolution
         self.renew = renew
+        self.stacked = stacked
         self.hold_attention = hold_attention
         self.inference = inference
+        if reference is None and isinstance(initial, Correlation) and evolution == "fixed":
+            # Not a number until it is measured, in arrays of the right shapes: so that a saved ODE can be loaded.
+            size = initial.reference.array.shape[-1]
+            unknown = jnp.full(_KNOTS, jnp.nan), jnp.full((_KNOTS, size, size), jnp.nan)
+            reference = _ReferencePath(*map(Constant, unknown))
         self.reference = reference
         self.update = update
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
         """Solve from `h0` at the first of `times`. `attention=False` leaves `Path.a` out, which is quicker."""
-        times = check_query("CoEvolvingODE", h0, times)
+        solver, times = self.solver.with_enough_steps(times), check_query("CoEvolvingODE", h0, times)
         if self.evolution == "fixed" and self.inference:
-            return self._along_reference(h0, times, attention)
+            return self._along_reference(solver, h0, times, attention)
         a0 = self.initial(h0)
         expected = (h0.shape[0], *self.attention.shape(h0.shape[1:]))
         if a0.shape != expected:
@@ -138,11 +154,11 @@ class CoEvolvingODE(eqx.Module):
         if self.hold_attention:
             a0 = stop_gradient(a0)
         if self.evolution == "frozen":
-            h, stats = self.solver.solve(_Attended(self.f, self.attention), h0, times, args=a0)
+            h, stats = solver.solve(_Attended(self.f, self.attention), h0, times, args=a0)
             a = jnp.broadcast_to(a0[:, None], (*times.shape, *a0.shape[1:])) if attention else None
             return Path(times, h, a, stats)
         if self.evolution == "fixed":
-            h, stats = self.solver.solve(_Recomputed(self.f, self.attention), h0, times)
+            h, stats = solver.solve(_Recomputed(self.f, self.attention), h0, times)
             a = None
             if attention:
                 each = jax.vmap(correlation, in_axes=1)(h)
@@ -151,9 +167,9 @@ class CoEvolvingODE(eqx.Module):
         assert self.g is not None  # checked by __init__
         field = self._right_hand_side()
         if attention:
-            (h, a), stats = self.solver.solve(field, (h0, a0), times)
+            (h, a), stats = solver.solve(field, (h0, a0), times)
         else:
-            h, stats = self.solver.solve(field, (h0, a0), times, keep=_state_only)
+            h, stats = solver.solve(field, (h0, a0), times, keep=_state_only)
             a = None
         return Path(times, h, a, stats)
 
@@ -165,11 +181,12 @@ class CoEvolvingODE(eqx.Module):
 
     def slope(self, t: Float[Array, " batch"], state: tuple[Array, Array]) -> tuple[Array, Array]:
         """The derivative of h and a, Equation 3."""
-        if self.evolution == "frozen":
-            h, a = state
-            held = stop_gradient(a) if self.hold_attention else a
-            return jax.vmap(_Attended(self.f, self.attention))(t, h, held), jnp.zeros_like(a)
-        return jax.vmap(self._right_hand_side(), in_axes=(0, 0, None))(t, state, None)
+        with products_in(self.solver.precision):
+            if self.evolution == "frozen":
+                h, a = state
+                held = stop_gradient(a) if self.hold_attention else a
+                return jax.vmap(_Attended(self.f, self.attention))(t, h, held), jnp.zeros_like(a)
+            return jax.vmap(self._right_hand_side(), in_axes=(0, 0, None))(t, state, None)
 
     def hidden(self, state: tuple[Array, Array]) -> Array:
         """h, out of the state."""
@@ -208,9 +225,11 @@ class CoEvolvingODE(eqx.Module):
     def _right_hand_side(self) -> Callable:
         # A class that only inherits `beside` may answer otherwise than what it inherits.
         same_class = type(self.f) is type(self.g) and "beside" in vars(type(self.f))
-        stackable = same_class and not self.hold_attention
-        if stackable and jax.default_backend() != "cpu":  # on a CPU it was measured to be slower
-            return _CoupledAsOne(self.f.beside(self.g), self.attention)  # pyright: ignore[reportFunctionMemberAccess]
+        wanted = jax.default_backend() != "cpu" if self.stacked == "auto" else self.stacked
+        if wanted and same_class and not self.hold_attention:
+            both = self.f.beside(self.g)  # pyright: ignore[reportFunctionMemberAccess]
+            if both is not None:
+                return _CoupledAsOne(both, self.attention)
         assert self.g is not None  # checked by __init__
         return _Coupled(self.f, self.g, self.attention, self.hold_attention)
 
@@ -230,15 +249,17 @@ class CoEvolvingODE(eqx.Module):
         path = eqx.nn.inference_mode(ode, False)(h0, knots)
         assert path.a is not None
         reference = _ReferencePath(Constant(knots), Constant(stop_gradient(path.a[0])))
-        return eqx.tree_at(lambda o: o.reference, ode, reference, is_leaf=lambda x: x is None)
+        return eqx.tree_at(lambda o: o.reference, ode, reference)
 
-    def _along_reference(self, h0, times, attention):
-        if self.reference is None:
+    def _along_reference(self, solver: Solver, h0, times, attention):
+        assert self.reference is not None  # set by __init__
+        knots = self.reference.times.array
+        if not isinstance(knots, jax.core.Tracer) and bool(jnp.isnan(knots).all()):
             raise ValueError(
                 f"CoEvolvingODE(evolution={self.evolution!r}) in inference mode follows an attention measured on "
                 "training data: call ode.fit_reference_statistics(h0, times) first."
             )
-        h, stats = self.solver.solve(_Followed(self.f, self.attention, self.reference), h0, times)
+        h, stats = solver.solve(_Followed(self.f, self.attention, self.reference), h0, times)
         a = jax.vmap(jax.vmap(self.reference))(times) if attention else None
         return Path(times, h, a, stats)
 

@@ -5,33 +5,38 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .convolution import Conv, GroupNorm
+from .convolution import Conv, ConvPrecision, GroupNorm
 
 
 class ConvField(eqx.Module):
     """Time-concatenated convolutions with group norm: GN, ReLU, Conv, GN[, ReLU, Conv, GN].
 
     `convs=2` is the function f of ODE-Net, `convs=1` the paper's light f'' with its second layer removed; more make a
-    deeper one. Every convolution is 3 x 3 and sees one more channel, filled with t.
+    deeper one. Every convolution is 3 x 3 and sees one more channel, filled with t; `precision` is theirs (`Conv`).
     """
 
     norms: tuple[GroupNorm, ...]
     convs: tuple[Conv, ...]
 
-    def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
+    def __init__(self, channels: int, convs: int = 2, *, precision: ConvPrecision | None = None, key: PRNGKeyArray):
         if convs < 1:
             raise ValueError(f"ConvField(convs={convs}): at least 1.")
         self.norms = tuple(GroupNorm(channels) for _ in range(convs + 1))
-        self.convs = tuple(Conv(channels, channels, timed=True, key=k) for k in jax.random.split(key, convs))
+        keys = jax.random.split(key, convs)
+        self.convs = tuple(Conv(channels, channels, timed=True, precision=precision, key=k) for k in keys)
 
     def __call__(self, t: Float[Array, ""], h: Float[Array, "y x channels"]) -> Float[Array, "y x channels"]:
         for norm, conv in zip(self.norms[:-1], self.convs, strict=True):
             h = conv(jax.nn.relu(norm(h)), t)
         return self.norms[-1](h)
 
-    def beside(self, other: "ConvField") -> "_Stacked":
-        """This field and another as one, which answers with both derivatives: half as many, larger operations."""
-        return _Stacked(self, other)
+    def beside(self, other: "ConvField") -> "_Stacked | None":
+        """This field and another as one, which answers with both derivatives: half as many, larger operations.
+
+        None where their convolutions have not the same precision.
+        """
+        alike = len({conv.precision for conv in (*self.convs, *other.convs)}) == 1
+        return _Stacked(self, other) if alike else None
 
 
 class _Stacked(eqx.Module):
@@ -72,10 +77,11 @@ class ResidualBlock(eqx.Module):
     norms: tuple[GroupNorm, GroupNorm]
     convs: tuple[Conv, Conv]
 
-    def __init__(self, channels: int, *, key: PRNGKeyArray):
+    def __init__(self, channels: int, *, precision: ConvPrecision | None = None, key: PRNGKeyArray):
         one, two = jax.random.split(key)
         self.norms = (GroupNorm(channels), GroupNorm(channels))
-        self.convs = (Conv(channels, channels, bias=False, key=one), Conv(channels, channels, bias=False, key=two))
+        given = {"bias": False, "precision": precision}
+        self.convs = (Conv(channels, channels, **given, key=one), Conv(channels, channels, **given, key=two))
 
     def __call__(self, h: Float[Array, "y x channels"]) -> Float[Array, "y x channels"]:
         for norm, conv in zip(self.norms, self.convs, strict=True):

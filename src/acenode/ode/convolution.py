@@ -6,6 +6,7 @@ quicker on a GPU at these sizes; `benchmarks/image.py` measures both.)
 """
 
 import functools as ft
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -14,8 +15,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..precision import Precision, check_precision, matmul, products_in
+
+ConvPrecision = Precision | Literal["float16"]
+
 _EPSILON = 1e-5  # added to the variance of a group
-_matmul = ft.partial(jnp.matmul, precision="default")  # few follow one another here: a GPU's own choice is good enough
 
 
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
@@ -38,7 +42,9 @@ class Conv(eqx.Module):
     `timed` adds one more input channel that is filled with t. Such a channel has the same neighbourhood in every
     sample, so its share of the result is t times a map that depends on the weights alone.
 
-    On a GPU inputs in single precision are rounded to 16 bits: they have to be of the order of one.
+    `precision` is that of its products (`acenode.precision`), `None` that around it. `float16` rounds inputs in single
+    precision to half precision, on every kind of machine: ten binary digits, as in tf32, and half of the bytes to move.
+    Its range is narrow, so inputs have to be of the order of one, as group norm makes them. Its gradient is in tf32.
     """
 
     weight: Float[Array, "outputs kernel kernel inputs"]  # outputs first: so its gradient is the quickest product
@@ -46,6 +52,7 @@ class Conv(eqx.Module):
     bias: Float[Array, " outputs"] | None
     stride: int = eqx.field(static=True)
     padding: int = eqx.field(static=True)
+    precision: ConvPrecision | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -57,8 +64,10 @@ class Conv(eqx.Module):
         *,
         timed: bool = False,
         bias: bool = True,
+        precision: ConvPrecision | None = None,
         key: PRNGKeyArray,
     ):
+        check_precision("Conv", precision, "float16")
         channels = inputs + timed
         limit = 1 / np.sqrt(channels * kernel**2)
         one, two = jax.random.split(key)
@@ -66,38 +75,39 @@ class Conv(eqx.Module):
         self.weight = weight[..., timed:]
         self.clock = weight[..., 0] if timed else None
         self.bias = jax.random.uniform(two, (outputs,), minval=-limit, maxval=limit) if bias else None
-        self.stride, self.padding = stride, padding
+        self.stride, self.padding, self.precision = stride, padding, precision
 
     def __call__(self, x: Float[Array, "y x inputs"], t: Float[Array, ""] | None = None) -> Float[Array, "v u outputs"]:
         out = self._product(x, self.weight)
         if self.clock is not None:
             assert t is not None, "a timed convolution is called with a time"
             ones = jnp.ones((*x.shape[:2], 1), x.dtype)
-            out = out + t * _product(self.stride, self.padding, ones, self.clock[..., None])
+            out = out + t * self._plain_product(ones, self.clock[..., None])
         return out if self.bias is None else out + self.bias
 
     def _product(self, x, weight):
-        half = jax.default_backend() == "gpu" and x.dtype == jnp.float32
-        return (_half_product if half else _product)(self.stride, self.padding, x, weight)
+        if self.precision == "float16" and x.dtype == jnp.float32:
+            return _half_product(self.stride, self.padding, x, weight)
+        return self._plain_product(x, weight)
+
+    def _plain_product(self, x, weight):
+        with products_in("tf32" if self.precision == "float16" else self.precision):
+            return _product(self.stride, self.padding, x, weight)
 
 
 def _product(stride: int, padding: int, x, weight):
-    return _matmul(patches(x, weight.shape[1], stride, padding), weight.reshape(weight.shape[0], -1).T)
+    return matmul(patches(x, weight.shape[1], stride, padding), weight.reshape(weight.shape[0], -1).T)
 
 
 @ft.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _half_product(stride: int, padding: int, x, weight):
-    """The same with inputs in half precision: ten binary digits, as many as a GPU's tensor cores keep anyway.
-
-    For what group norm has brought to the order of one, so that the narrow range does not matter. Gradients are small
-    numbers, and stay in single precision.
-    """
+    """The same with inputs in half precision. Gradients are small numbers, beyond its range: they are in tf32."""
     return _with_half_patches(stride, padding, x, weight)[0]
 
 
 def _with_half_patches(stride: int, padding: int, x, weight):
     near, weights = patches(x.astype(jnp.float16), weight.shape[1], stride, padding), weight.astype(jnp.float16)
-    return _matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32), near
+    return jnp.matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32), near
 
 
 @_half_product.defjvp
@@ -105,8 +115,9 @@ def _half_product_jvp(stride: int, padding: int, primals, tangents):
     x, weight = primals
     dx, dweight = tangents
     out, near = _with_half_patches(stride, padding, x, weight)
-    from_weight = _matmul(near.astype(jnp.float32), dweight.reshape(weight.shape[0], -1).T)
-    return out, _product(stride, padding, dx, weight) + from_weight
+    with products_in("tf32"):
+        from_weight = matmul(near.astype(jnp.float32), dweight.reshape(weight.shape[0], -1).T)
+        return out, _product(stride, padding, dx, weight) + from_weight
 
 
 class GroupNorm(eqx.Module):
@@ -134,10 +145,11 @@ def _group_norm(groups: int, x, affine):
 def _group_norm_fwd(groups: int, x, affine):
     scale, shift = affine
     mean = _over_group(groups, x.mean(axis=(0, 1)))
-    # The mean of squares in the same pass over the data; rounding may take the difference below zero.
-    variance = _over_group(groups, jnp.square(x).mean(axis=(0, 1))) - jnp.square(mean)
-    precision = lax.rsqrt(jnp.maximum(variance, 0.0) + _EPSILON)
-    return (x - mean) * (precision * scale) + shift, (x, mean, precision, scale)
+    # In two passes: the mean of squares less the square of the mean would lose all digits where the mean is large.
+    centred = x - mean
+    variance = _over_group(groups, jnp.square(centred).mean(axis=(0, 1)))
+    precision = lax.rsqrt(variance + _EPSILON)
+    return centred * (precision * scale) + shift, (x, mean, precision, scale)
 
 
 def _group_norm_bwd(groups: int, kept, grad):

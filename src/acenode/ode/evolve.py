@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..precision import products_in
 from .path import Path, check_query
 from .solver import Solver, Stats, check_slope, check_solver
 from .solver.runge_kutta import METHODS, stages
@@ -47,8 +48,8 @@ class NeuralODE(eqx.Module):
         check_solver("NeuralODE", self.solver)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
-        times = check_query("NeuralODE", h0, times)
-        h, stats = self.solver.solve(_Alone(self.f), h0, times)
+        solver, times = self.solver.with_enough_steps(times), check_query("NeuralODE", h0, times)
+        h, stats = solver.solve(_Alone(self.f), h0, times)
         return Path(times, h, None, stats)
 
     def begin(self, h0: Float[Array, "batch ..."]) -> Array:
@@ -57,7 +58,8 @@ class NeuralODE(eqx.Module):
 
     def slope(self, t: Float[Array, " batch"], state: Array) -> Array:
         """The derivative of the state."""
-        return jax.vmap(self.f)(t, state)
+        with products_in(self.solver.precision):
+            return jax.vmap(self.f)(t, state)
 
     def hidden(self, state: Array) -> Array:
         """h, out of the state."""
@@ -86,8 +88,8 @@ class AugmentedODE(eqx.Module):
         check_solver("AugmentedODE", self.solver)
 
     def __call__(self, h0: Float[Array, "batch ..."], times: Array, *, attention: bool = True) -> Path:
-        times = check_query("AugmentedODE", h0, times)
-        h, stats = self.solver.solve(_Alone(self.f), self.begin(h0), times)
+        solver, times = self.solver.with_enough_steps(times), check_query("AugmentedODE", h0, times)
+        h, stats = solver.solve(_Alone(self.f), self.begin(h0), times)
         return Path(times, h, None, stats)
 
     def begin(self, h0: Float[Array, "batch ..."]) -> Array:
@@ -96,7 +98,8 @@ class AugmentedODE(eqx.Module):
 
     def slope(self, t: Float[Array, " batch"], state: Array) -> Array:
         """The derivative of the state."""
-        return jax.vmap(self.f)(t, state)
+        with products_in(self.solver.precision):
+            return jax.vmap(self.f)(t, state)
 
     def hidden(self, state: Array) -> Array:
         """h, its extra dimensions among it."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import Linear
 from .constant import Constant
-from .convolution import Conv, GroupNorm
+from .convolution import Conv, ConvPrecision, GroupNorm
 
 _FLAT = 1e-6  # a dimension with a smaller standard deviation counts as constant
 
@@ -75,16 +75,20 @@ class Dense(eqx.Module):
 
 
 class ConvInitial(eqx.Module):
-    """Convolutions from a feature map h(0), channels last, to a(0): GN, ReLU, Conv, GN, ReLU, [Conv,] GN."""
+    """Convolutions from a feature map h(0), channels last, to a(0): GN, ReLU, Conv, GN, ReLU, [Conv,] GN.
+
+    `precision` is that of the convolutions (`Conv`).
+    """
 
     norms: tuple[GroupNorm, ...]
     convs: tuple[Conv, ...]
 
-    def __init__(self, channels: int, convs: int = 2, *, key: PRNGKeyArray):
+    def __init__(self, channels: int, convs: int = 2, *, precision: ConvPrecision | None = None, key: PRNGKeyArray):
         if convs not in (1, 2):
             raise ValueError(f"ConvInitial(convs={convs}): 1 or 2.")
         self.norms = tuple(GroupNorm(channels) for _ in range(3))
-        self.convs = tuple(Conv(channels, channels, key=k) for k in jax.random.split(key, convs))
+        keys = jax.random.split(key, convs)
+        self.convs = tuple(Conv(channels, channels, precision=precision, key=k) for k in keys)
 
     def __call__(self, h0: Float[Array, "batch y x channels"]) -> Float[Array, "batch y x channels"]:
         return jax.vmap(self._one)(h0)

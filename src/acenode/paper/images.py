@@ -33,6 +33,7 @@ from ..ode import (
     ResidualStack,
     Solver,
 )
+from ..ode.convolution import ConvPrecision
 from ..tasks import ImageClassification, LabelledImages
 from ..train import Recipe
 from .image_analysis import attention_maps, cell_edges, silhouettes, tsne
@@ -46,6 +47,7 @@ AS_MANY = "ODE-Net (as many weights)"  # as ACE-ODE-Net has
 DEEP = 4  # convolutions of a g deeper than the paper's
 TOLERANCE = 1e-3  # for every model; the published runs had 1e-3 to 1e-5, not the same for all models of a table
 BATCH, VALIDATION, EPOCHS = 128, 5000, 160
+PRECISION: ConvPrecision = "float16"  # of all convolutions: what was quickest on a GPU; the rest is in float32
 GRID = tuple(product((1e-3, 5e-2, 1e-2), (1e-3, 1e-4)))  # the paper's, of learning rate and lambda (Equation 6)
 
 
@@ -75,33 +77,46 @@ def adaptive(tolerance: float) -> Solver:
     return Solver("dopri5", rtol=tolerance, atol=tolerance, max_steps=64, checkpoints=64)
 
 
-def _plain(width: int, solver: Solver):
-    return lambda key: NeuralODE(ConvField(width, key=key), solver)
+def _plain(width: int, solver: Solver, precision: ConvPrecision | None = None):
+    return lambda key: NeuralODE(ConvField(width, precision=precision, key=key), solver)
 
 
-def _augmented(width: int, solver: Solver):
-    return lambda key: AugmentedODE(ConvField(width + EXTRA, key=key), EXTRA, solver)
+def _augmented(width: int, solver: Solver, precision: ConvPrecision | None = None):
+    return lambda key: AugmentedODE(ConvField(width + EXTRA, precision=precision, key=key), EXTRA, solver)
 
 
-def _residual(width: int):
-    return lambda key: ResidualStack([ResidualBlock(width, key=k) for k in jax.random.split(key, BLOCKS)])
-
-
-def _attentive(width: int, solver: Solver, f: int, q: int, g: int = 2):
+def _residual(width: int, precision: ConvPrecision | None = None):
     def make(key):
-        one, two, three = jax.random.split(key, 3)
-        fields = ConvField(width, f, key=one), ConvField(width, g, key=two)
-        return CoEvolvingODE(*fields, Elementwise(), ConvInitial(width, q, key=three), solver)
+        keys = jax.random.split(key, BLOCKS)
+        return ResidualStack([ResidualBlock(width, precision=precision, key=k) for k in keys])
 
     return make
 
 
-def classifier(setting: Setting, ode: Callable, width: int = WIDTH, read: int | None = None) -> Callable:
-    """Builds a classifier with the given ODE; `read` is the width of the ODE's answer where it is another."""
+def _attentive(width: int, solver: Solver, f: int, q: int, g: int = 2, precision: ConvPrecision | None = None):
+    def make(key):
+        one, two, three = jax.random.split(key, 3)
+        to_h = ConvField(width, f, precision=precision, key=one)
+        to_a = ConvField(width, g, precision=precision, key=two)
+        initial = ConvInitial(width, q, precision=precision, key=three)
+        return CoEvolvingODE(to_h, to_a, Elementwise(), initial, solver)
+
+    return make
+
+
+def classifier(
+    setting: Setting,
+    ode: Callable,
+    width: int = WIDTH,
+    read: int | None = None,
+    precision: ConvPrecision | None = None,
+) -> Callable:
+    """Builds a classifier with the given ODE; `read` is the width of the ODE's answer where it is another, `precision`
+    that of the stem's convolutions."""
 
     def build(key: Array) -> ImageClassifier:
         one, two, three = jax.random.split(key, 3)
-        stem = Stem(setting.channels, width, setting.padding, key=one)
+        stem = Stem(setting.channels, width, setting.padding, precision=precision, key=one)
         return ImageClassifier(stem, ode(two), read or width, key=three)
 
     return build
@@ -116,27 +131,30 @@ class Model(NamedTuple):
     controls: tuple[str, ...] = ()  # rows that it is compared with besides
 
 
-def models(name: Name, tolerance: float = TOLERANCE, rk_steps: int = 1) -> dict[str, Model]:
+def models(
+    name: Name, tolerance: float = TOLERANCE, rk_steps: int = 1, precision: ConvPrecision = PRECISION
+) -> dict[str, Model]:
     """Every image classifier of the comparison for one data set, by its name in the tables."""
     s = SETTINGS[name]
+    build = ft.partial(classifier, s, precision=precision)
     solver = adaptive(tolerance)
     rk4 = Solver("rk4_38", step=1 / rk_steps, max_steps=max(rk_steps, 1), checkpoints=max(2, rk_steps + rk_steps % 2))
 
     def ace(f: int, q: int, g: int = 2, width: int = WIDTH, base: str = PLAIN, controls: tuple[str, ...] = ()) -> Model:
-        built = classifier(s, _attentive(width, solver, f, q, g), width)
+        built = build(_attentive(width, solver, f, q, g, precision), width)
         return Model(built, base, "f has one convolution, not two" if f == 1 else "", controls)
 
     return {
-        "ResNet": Model(classifier(s, _residual(WIDTH))),
-        "RKNet": Model(classifier(s, _plain(WIDTH, rk4))),
-        PLAIN: Model(classifier(s, _plain(WIDTH, solver))),
-        "Augmented-ODE-Net": Model(classifier(s, _augmented(WIDTH, solver), read=WIDTH + EXTRA)),
+        "ResNet": Model(build(_residual(WIDTH, precision))),
+        "RKNet": Model(build(_plain(WIDTH, rk4, precision))),
+        PLAIN: Model(build(_plain(WIDTH, solver, precision))),
+        "Augmented-ODE-Net": Model(build(_augmented(WIDTH, solver, precision), read=WIDTH + EXTRA)),
         "ACE-ODE-Net": ace(*s.small, controls=(AS_MANY, "Augmented-ODE-Net")),
         "ACE-ODE-Net (Large)": ace(*s.large, width=WIDE, base=PLAIN_WIDE, controls=("ACE-ODE-Net",)),
         "ACE-ODE-Net (as in the text)": ace(1, 2),
         "ACE-ODE-Net (deep g)": ace(*s.small, g=DEEP),
-        PLAIN_WIDE: Model(classifier(s, _plain(WIDE, solver), WIDE)),
-        AS_MANY: Model(classifier(s, _plain(s.as_many, solver), s.as_many)),
+        PLAIN_WIDE: Model(build(_plain(WIDE, solver, precision), WIDE)),
+        AS_MANY: Model(build(_plain(s.as_many, solver, precision), s.as_many)),
     }
 
 
@@ -205,7 +223,7 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
         epochs=EPOCHS,
         learning_rate=s.learning_rate,
         penalty=s.penalty,
-        config={"tolerance": TOLERANCE, "crop": crop or "as the images"},
+        config={"tolerance": TOLERANCE, "crop": crop or "as the images", "convolutions": PRECISION},
         base=model.base,
         differs=model.differs,
         controls=model.controls if crop is None else (),

@@ -83,7 +83,8 @@ def reproduce(
     chosen, validated = _choose(row, outcome, len(settings))
     models = jax.tree.map(lambda x: x[np.asarray(chosen)] if eqx.is_array(x) else x, outcome.models)
     tested = [split.test for split in splits]
-    test = evaluate(models, row.task, prepared.data, tested, eval_batch=recipe.eval_batch)
+    how = {"eval_batch": recipe.eval_batch, "precision": recipe.precision, "self_check": recipe.self_check}
+    test = evaluate(models, row.task, prepared.data, tested, **how)
     config = {**row.config, **_plain(recipe, len(splits[0].train))}
     if len(settings) > 1:
         config["grid"] = [{"learning_rate": r, "penalty": p, "validation": v} for (r, p), v in validated.items()]

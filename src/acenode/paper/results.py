@@ -60,6 +60,7 @@ class Result:
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dataset: str = ""  # where a table has several
     attention_health: Mapping[str, float] = field(default_factory=dict)
+    unverified: str = ""  # why the numbers may be wrong, where they may and were not measured again
 
 
 def slug(words: str) -> str:
@@ -112,6 +113,8 @@ def _check(found: Mapping[str, Any]) -> None:
     """Contents of a file that would mislead or break what reads them."""
     if not all(isinstance(found[part], str) for part in ("table", "row", "protocol")):
         raise ValueError("table, row and protocol are texts")
+    if not isinstance(found.get("unverified", ""), str):
+        raise ValueError("unverified is a text")
     if not all(type(found[part]) is int for part in ("seed", "epochs", "parameters")):
         raise ValueError("seed, epochs and parameters are whole numbers")
     if not all(isinstance(found[part], dict) for part in ("config", "history")):
@@ -217,8 +220,8 @@ def frame(results: Sequence[Result]) -> "pd.DataFrame":
     """One line for each run, split and metric; `value` is what was measured, the rest says of what.
 
     `split` is `test` or `validation` (at the epoch that validation chose). `epochs` were planned; `outdated` names
-    settings that the row has otherwise today, `skipped` counts updates that were not finite. Whether a value `diverged`
-    is decided among those of its row.
+    settings that the row has otherwise today, `unverified` says why a number may be wrong, `skipped` counts updates
+    that were not finite. Whether a value `diverged` is decided among those of its row.
     """
     import pandas as pd
 
@@ -245,7 +248,7 @@ def frame(results: Sequence[Result]) -> "pd.DataFrame":
 COLUMNS = (
     *("table", "dataset", "row", "seed", "query", "epochs", "best_epoch", "parameters", "protocol", "learning_rate"),
     *("penalty", "seconds", "device", "quick", "skipped", "attention", "attention_change", "attention_entropy"),
-    *("base", "controls", "outdated", "config", "notes", "file", "split", "metric", "value"),
+    *("base", "controls", "outdated", "unverified", "config", "notes", "file", "split", "metric", "value"),
 )
 
 
@@ -287,6 +290,7 @@ def _of_run(result: Result, row: Any) -> dict[str, Any]:
         "base": getattr(row, "base", ""),
         "controls": getattr(row, "controls", ()),
         "outdated": row.changed(config) if hasattr(row, "changed") else (),
+        "unverified": result.unverified,
         "config": config,
         "notes": result.notes,
         "file": place(Path("results"), result).as_posix(),

@@ -80,11 +80,12 @@ def theirs(line: Line) -> str:
 
 
 def ours(line: Line) -> str:
-    """Mean and standard deviation; the median where runs diverged."""
+    """Mean and standard deviation; the median where runs diverged; marked where the numbers may be wrong."""
+    mark = " (not verified)" if line["unverified"] else ""
     if not line["seeds"] or not line["diverged"]:
-        return spread(line["mean"], line["sd"], places(line)) if line["seeds"] else "not run"
+        return spread(line["mean"], line["sd"], places(line)) + mark if line["seeds"] else "not run"
     middle = f", median {number(line['median'], places(line))}" if math.isfinite(line["median"]) else ""
-    return f"{line['diverged']:.0f} of {line['seeds']} diverged{middle}"
+    return f"{line['diverged']:.0f} of {line['seeds']} diverged{middle}{mark}"
 
 
 def budget(line: Line) -> str:

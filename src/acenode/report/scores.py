@@ -45,6 +45,7 @@ def scores(frame: Frame) -> Frame:
         attention=("attention", counted),
         attention_change=("attention_change", "median"),
         attention_entropy=("attention_entropy", "median"),
+        unverified=("unverified", lambda why: " ".join(dict.fromkeys(filter(None, why)))),
         outdated=("outdated", lambda some: ", ".join(sorted({name for names in some for name in names}))),
     )
     return made.join(validation.agg(validation=("value", "mean"))).reset_index()
@@ -81,7 +82,7 @@ def lines(frame: Frame) -> Frame:
     ]
     both: Frame = pd.concat([named[["table", "row", *OURS]], own.iloc[[key[-1] for key in sorted(keys)]]])
     made = both.drop_duplicates(["table", *OURS]).merge(numbers, "left", OURS).merge(found, "left", OURS)
-    made = made.fillna({"seeds": 0, "published_parameters": ""}).astype({"seeds": int})
+    made = made.fillna({"seeds": 0, "published_parameters": "", "unverified": ""}).astype({"seeds": int})
     full = _full_epochs()
     made["full_epochs"] = [full.get(key, np.nan) for key in made[OURS[:3]].itertuples(index=False, name=None)]
     made["comparable"] = made.protocol.isin(COMPARABLE) & ~made.metric.isin(UNDEFINED)

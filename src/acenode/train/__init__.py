@@ -18,3 +18,4 @@ from .progress import (
     StopTraining as StopTraining,
 )
 from .recipe import Member as Member, Recipe as Recipe, members as members
+from .self_check import WrongProgram as WrongProgram

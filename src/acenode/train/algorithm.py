@@ -3,6 +3,8 @@
 All members train as one program; each keeps its best parameters by its own validation score.
 """
 
+import functools as ft
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,8 +17,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..compiled import compiled, compiled_quickly, loops
+from ..precision import products_in
 from ..series import Series
 from ..tasks.task import Task
+from .closures import check_closures
 from .evaluate import each_member, names_of_metrics, take_rows
 from .groups import (
     Group,
@@ -29,6 +33,7 @@ from .groups import (
 )
 from .health import NAMES, has_health, health_of_members
 from .recipe import Recipe
+from .self_check import is_wanted, may_stack
 
 _GROUP = 8  # batches that are sorted by length together
 
@@ -204,6 +209,17 @@ class Trained(NamedTuple):
     record: dict[str, Array]
 
 
+def _in_precision(method: Callable) -> Callable:
+    """The precision of the recipe for all that a method of `Program` compiles and runs."""
+
+    @ft.wraps(method)
+    def within(self: "Program", *args, **kwargs):
+        with products_in(self.recipe.precision):
+            return method(self, *args, **kwargs)
+
+    return within
+
+
 class Program:
     """The compiled parts of a run: making the members, and one epoch of all of them."""
 
@@ -212,10 +228,13 @@ class Program:
         self.batch = min(recipe.batch_size, train_rows)
         self.steps = train_rows // self.batch
 
+    @_in_precision
     def start(self, seeds, rows: Rows, data) -> tuple[State, PyTree]:
         def make(seed):
             """A model ready for training: one that was trained before comes in inference mode."""
-            return _strong(eqx.nn.inference_mode(self.build(jax.random.key(seed)), False))
+            model = self.build(jax.random.key(seed))
+            check_closures(model)
+            return _strong(eqx.nn.inference_mode(model, False))
 
         models = (compiled if loops(make, seeds[0]) else compiled_quickly)(eqx.filter_vmap(make))(seeds)
 
@@ -233,6 +252,7 @@ class Program:
         arrays, static = eqx.partition(state, eqx.is_array)
         return arrays, static.model
 
+    @_in_precision
     def check_monitor(self, state: State, static, seeds, rows: Rows, data) -> None:
         """Refuse a task that is to be validated by a metric it does not have, before an epoch is spent on it."""
         evaluated = eqx.nn.inference_mode(eqx.combine(state.model, static))
@@ -242,6 +262,7 @@ class Program:
         if self.task.monitor not in self.names:
             raise ValueError(f"fit(task=...): monitor is {self.task.monitor!r}; choose from {', '.join(self.names)}.")
 
+    @_in_precision
     def epoch(
         self, state: State, static, seeds, rows: Rows, rates, data, epoch: int, steps: int | None = None
     ) -> tuple[State, dict[str, np.ndarray]]:
@@ -252,19 +273,39 @@ class Program:
         number = jnp.asarray(epoch)
         limit = None if steps is None else jnp.asarray(min(steps, self.steps))
         taken = (self.batch, self.steps)
-        trained = _train(self.task, self.recipe, *taken, static, state, seeds, rows, rates, data, number, limit)
+        run = (static, state, seeds, rows, rates, data, number, limit)
+        trained = _train(self.task, self.recipe, *taken, self._may_stack(static, state, seeds, rows, data), *run)
         evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
         absent = np.full(len(seeds), np.nan)
         if (epoch + 1) % self.recipe.validate_every and epoch + 1 < self.recipe.epochs:
             metrics, health = dict.fromkeys(self.names, absent), dict.fromkeys(NAMES, absent)
         else:
             validated = (rows.validation, rows.validation_weight)
-            metrics = each_member(evaluated, self.task, data, *validated, trained.key, self.recipe.eval_batch)
+            how = (self.recipe.eval_batch, self.recipe.self_check)
+            metrics = each_member(evaluated, self.task, data, *validated, trained.key, *how)
             health = health_of_members(evaluated, self.task, data, rows.validation, trained.key)
         state, record = _keep(self.task, self.recipe, state, trained, metrics, number)
         if has_health(evaluated, self.task):
             record |= health
         return state, {name: np.asarray(value) for name, value in record.items()}
+
+    def _may_stack(self, static, state: State, seeds, rows: Rows, data) -> bool:
+        """Whether the members are trained as one program; not where its check fails."""
+        if len(seeds) == 1 or not is_wanted(self.recipe.self_check):
+            return True
+
+        def step(member, data):
+            arrays, seed, rows = member
+            model = eqx.combine(arrays, static)
+            moving, still = eqx.partition(model, belongs(model, "main", "attention", "initial"))
+            batch = take_rows(data, rows.train[: self.batch])
+            return jax.value_and_grad(
+                lambda moving: self.task.loss(eqx.combine(moving, still), batch, jax.random.key(seed), jnp.asarray(0))[
+                    0
+                ]
+            )(moving)
+
+        return may_stack(step, (state.model, seeds, rows), data, (static, self.task, self.batch))
 
 
 def _strong(model: PyTree) -> PyTree:
@@ -293,12 +334,14 @@ def _keys(seed, epoch) -> Array:
 
 
 @compiled
-def _train(task, recipe, batch, steps, static, state, seeds, rows, rates, data, epoch, limit) -> Trained:
+def _train(task, recipe, batch, steps, stacked, static, state, seeds, rows, rates, data, epoch, limit) -> Trained:
     def one(state, seed, rows, rates):
         return _train_one(task, recipe, batch, steps, static, state, seed, rows, rates, data, epoch, limit)
 
     if seeds.shape[0] == 1:  # an axis of one would make every product a batch of one, half as quick on a CPU
         return jax.tree.map(lambda x: x[None], one(*jax.tree.map(lambda x: x[0], (state, seeds, rows, rates))))
+    if not stacked:
+        return lax.map(lambda member: one(*member), (state, seeds, rows, rates))
     return jax.vmap(one)(state, seeds, rows, rates)
 
 

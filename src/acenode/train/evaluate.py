@@ -10,7 +10,9 @@ from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ..compiled import compiled
+from ..precision import Precision, check_precision, products_in
 from ..tasks.task import Task
+from .self_check import SelfCheck, agreed_size, check_self_check, is_wanted
 
 
 def take(models: PyTree, member: int) -> PyTree:
@@ -36,13 +38,18 @@ def evaluate(
     ensemble: bool = True,
     eval_batch: int = 256,
     seed: int = 0,
+    precision: Precision = "float32",
+    self_check: SelfCheck = "auto",
 ) -> dict:
     """Metrics of every member of an ensemble on the samples `indices`: one array for all, or one a member.
 
     In inference mode, each member alone: its score does not depend on the others. Metrics of series are NaN where a
     solve failed that the prediction depends on; `ImageClassification` counts such images. With `ensemble=False`,
-    `models` is one model, as `Fit.model` gives it, and a metric is one number.
+    `models` is one model, as `Fit.model` gives it, and a metric is one number. `precision` and `self_check` are as in
+    `Recipe`.
     """
+    check_precision("evaluate", precision, optional=False)
+    check_self_check("evaluate", self_check)
     if not ensemble:
         models = jax.tree.map(lambda x: x[None] if eqx.is_array(x) else x, models)
     models = eqx.nn.inference_mode(models)
@@ -55,20 +62,30 @@ def evaluate(
     for each in indices:
         check_rows("evaluate(indices=...)", each, samples)
     keys = jnp.stack([jax.random.key(seed)] * count)
-    metrics = each_member(models, task, data, *padded(indices), keys, eval_batch)
+    with products_in(precision):
+        metrics = each_member(models, task, data, *padded(indices), keys, eval_batch, self_check)
     return metrics if ensemble else {name: value[0] for name, value in metrics.items()}
 
 
-def each_member(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int) -> dict:
+def each_member(
+    models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int, self_check: SelfCheck = "auto"
+) -> dict[str, np.ndarray]:
     """Metrics of every member, each on rows and with a key of its own.
 
     One program, in which the members are computed one after the other: XLA of jax 0.11.2 was seen to compile stacked
-    members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with another model.
+    members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with another model
+    (`benchmarks/compiler_fault.py`). So the first use of a program is checked there against that of smaller parts.
     """
     data = jax.tree.map(jnp.asarray, data)
     arrays, static = eqx.partition(models, eqx.is_array)
-    metrics = _metrics_of_each((arrays, rows, weight, keys), static, task, eval_batch, data)
-    return {name: np.asarray(value) for name, value in metrics.items()}
+
+    def metrics(size: int, weight) -> dict[str, np.ndarray]:
+        found = _metrics_of_each((arrays, rows, weight, keys), static, task, size, data)
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    if is_wanted(self_check):
+        eval_batch = agreed_size(metrics, (models, task, rows, data), min(eval_batch, rows.shape[1]), weight)
+    return metrics(eval_batch, weight)
 
 
 def names_of_metrics(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int) -> list[str]:

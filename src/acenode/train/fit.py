@@ -263,7 +263,7 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     # would know them by.
     fields = ("optimiser", "attention_optimiser", "initial_optimiser")
     named = {n: v if isinstance(v := getattr(recipe, n), str | type(None)) else "adam" for n in fields}
-    plain = replace(recipe, epochs=1, schedule=None, **named)
+    plain = replace(recipe, epochs=1, schedule=None, self_check="auto", **named)
     digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
     if recipe.schedule is not None:
         probed = jax.vmap(recipe.schedule)(jnp.arange(0, 100_000, 50))

@@ -8,6 +8,9 @@ from typing import Literal, get_args
 
 import optax
 
+from ..precision import Precision, check_precision
+from .self_check import SelfCheck, check_self_check
+
 OPTIMISERS: dict[str, Callable[[], optax.GradientTransformation]] = {
     "adam": optax.scale_by_adam,
     "adamax": optax.scale_by_adamax,
@@ -50,6 +53,10 @@ class Recipe:
     - `eval_batch`: samples per call in validation.
     - `bucket`: fill batches with series of similar length, where the data are series: less padding to compute.
     - `reference`: training samples on which batch statistics are measured for evaluation.
+    - `precision`: of matrix products in training and evaluation, on every kind of machine: `float32`, `tf32` or
+      `bfloat16` (`acenode.precision`). A `Solver` or a `Conv` that names its own keeps it.
+    - `self_check`: before their first use, compare programs of whole batches with those of parts of them, and compute
+      by parts, with a warning, where the answers differ (`acenode.train.self_check`). `auto` does so on accelerators.
     """
 
     epochs: int = 50
@@ -75,6 +82,8 @@ class Recipe:
     eval_batch: int = 256
     bucket: bool = False
     reference: int = 512
+    precision: Precision = "float32"
+    self_check: SelfCheck = "auto"
 
     def __post_init__(self):
         for name, allowed in (
@@ -86,6 +95,8 @@ class Recipe:
         ):
             if getattr(self, name) not in get_args(allowed):
                 raise ValueError(f"Recipe({name}={getattr(self, name)!r}): choose from {', '.join(get_args(allowed))}.")
+        check_precision("Recipe", self.precision, optional=False)
+        check_self_check("Recipe", self.self_check)
         for name in ("epochs", "batch_size", "validate_every", "eval_batch", "reference", "patience"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -97,14 +97,14 @@ def _compact_size(field, y0: PyTree, control: Control) -> int:
     """The size of the batch into which unfinished samples are compacted; 0 for no compaction.
 
     A second loop takes nearly as long again to compile. On a GPU, moreover, a small batch takes nearly as long as a
-    large one, so there is little to gain there (`benchmarks/README.md` has the measurements).
+    large one, so there is little to gain there (`benchmarks/README.md` has the measurements): `auto` leaves it out.
     """
     leaves = jax.tree.leaves(y0)
     batch, numbers = leaves[0].shape[0], sum(leaf.size for leaf in leaves)
-    large = batch >= _LEAST_SAMPLES and numbers >= _LEAST_NUMBERS and control.step is None
-    if not large or jax.default_backend() != "cpu" or is_coupled(field):
-        return 0
-    return batch // _COMPACT
+    wanted = control.compact
+    if wanted == "auto":
+        wanted = batch >= _LEAST_SAMPLES and numbers >= _LEAST_NUMBERS and jax.default_backend() == "cpu"
+    return batch // _COMPACT if wanted and control.step is None and not is_coupled(field) else 0
 
 
 def _constant(tree: PyTree) -> PyTree:

@@ -4,21 +4,24 @@ The default gradient runs on the loop of `integrate.py`; `backsolve` (the adjoin
 `direct` run on diffrax.
 """
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ...precision import InPrecision, Precision, check_precision, jax_precision
 from .adjoint import vjp_evaluations_per_step
 from .diffrax_backend import solve_by_diffrax
 from .integrate import integrate
 from .runge_kutta import METHODS
 from .status import Stats, Status, status_where
-from .step_size import Control, Norm
+from .step_size import Compact, Control, Norm
 from .vector_field import prepare
 
 Adjoint = Literal["checkpointed", "backsolve", "direct"]
@@ -36,13 +39,19 @@ class Solver:
       constant memory, approximate) or `direct` (exact, by nested checkpoints of another loop: slower, for checking the
       others). `checkpointed` can be differentiated forwards over backwards (`jax.hessian`), `direct` in any order,
       `backsolve` once. None has a gradient of times.
-    - `max_steps`: a sample that needs more fails, with a status.
+    - `max_steps`: a sample that needs more fails, with a status. With a fixed `step` it grows by itself to what the
+      times need, where these are known (not traced by `jit`).
     - `checkpoints`: how many states `checkpointed` stores. The memory of its gradient is allocated before the solve,
       whatever the number of steps: `checkpoints` states of the batch, about `max_steps / checkpoints` more (the next
       power of two) for the segment that is computed again, and two times a sample for each of `max_steps`.
     - `norm`: the error norm of an adaptive method. `per_part` takes the root mean square of every array of the state
       and the largest of these, so that the H x H logits of an attention cannot hide the error of the H numbers of h;
       `joint` takes the root mean square of all numbers of the state.
+    - `precision`: of the matrix products in the vector field and in its gradient: `float32`, `tf32` or `bfloat16`.
+      `None` takes the precision around the solve (`Recipe.precision` in `fit`, or `jax.default_matmul_precision`), and
+      float32 where none is set, on every kind of machine. The solver's own arithmetic is never reduced.
+    - `compact`: whether the last unfinished samples of an adaptive solve are moved into a small batch: the answers are
+      the same up to rounding. `auto` does so for large batches on a CPU; on a GPU a small batch takes as long.
     """
 
     method: str = "dopri5"
@@ -53,6 +62,8 @@ class Solver:
     max_steps: int = 4096
     checkpoints: int = 64
     norm: Norm = "per_part"
+    precision: Precision | None = None
+    compact: Compact = "auto"
 
     def __post_init__(self):
         for name, choices in (("method", METHODS), ("adjoint", get_args(Adjoint)), ("norm", get_args(Norm))):
@@ -67,12 +78,29 @@ class Solver:
             raise ValueError(f"Solver(rtol={self.rtol}, atol={self.atol}): tolerances must be positive.")
         if self.max_steps < 1:
             raise ValueError(f"Solver(max_steps={self.max_steps}): must be at least 1.")
+        check_precision("Solver", self.precision)
+        if self.compact not in (True, False, "auto"):
+            raise ValueError(f"Solver(compact={self.compact!r}): choose from True, False, 'auto'.")
         if self.checkpoints < 2 or self.checkpoints % 2:
             raise ValueError(f"Solver(checkpoints={self.checkpoints}): must be an even number, at least 2.")
 
     @property
     def adaptive(self) -> bool:
         return self.step is None
+
+    def with_enough_steps(self, times: Any) -> "Solver":
+        """The same solver, allowed as many steps as a fixed step takes over these times, if that is more.
+
+        The number is a power of two, so that not every span compiles anew. Traced times are not known: the same solver.
+        """
+        if self.step is None or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(times)):
+            return self
+        known = np.asarray(times, float)
+        span = np.max(known[..., -1] - known[..., 0], initial=0.0) if known.ndim and known.size else 0.0
+        need = math.ceil(span / self.step - 1e-3) if np.isfinite(span) else 0
+        if need <= self.max_steps:
+            return self
+        return replace(self, max_steps=1 << (need + need // 16).bit_length())  # the sum of rounded steps may fall short
 
     def solve(
         self,
@@ -90,7 +118,7 @@ class Solver:
         """
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((field, y0, times, args)))
         # Outside of `jit` every call would compile its loops anew; this does so once, as diffrax's solve does.
-        return (_solve if traced else _compiled)(self, field, y0, times, args, keep)
+        return (_solve if traced else _compiled)(self.with_enough_steps(times), field, y0, times, args, keep)
 
 
 def _solve(solver: Solver, field, y0, times, args, keep) -> tuple[PyTree, Stats]:
@@ -107,8 +135,10 @@ _compiled = eqx.filter_jit(_solve)
 def _solve_sorted(solver: Solver, field, y0, times, args, keep) -> tuple[PyTree, Stats]:
     if times.shape[-1] == 1:
         return jax.tree.map(lambda y: y[:, None], keep(y0)), Stats.none(times.shape[0])
-    field, y0, times = prepare(field, y0, times, args)
-    control = Control(solver.rtol, solver.atol, solver.step, solver.norm, solver.max_steps, solver.checkpoints)
+    # Wrapped, not traced within a context: its gradient is traced later, when the context has ended.
+    field, y0, times = prepare(InPrecision(field, jax_precision(solver.precision)), y0, times, args)
+    limits = solver.max_steps, solver.checkpoints, solver.compact
+    control = Control(solver.rtol, solver.atol, solver.step, solver.norm, *limits)
     if solver.adjoint != "checkpointed":
         return solve_by_diffrax(solver.method, solver.adjoint, control, field, y0, times, args, keep)
     tableau = METHODS[solver.method]

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .runge_kutta import Tableau, combine
 
 Norm = Literal["per_part", "joint"]
+Compact = bool | Literal["auto"]
 
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
 
@@ -24,6 +25,7 @@ class Control(NamedTuple):
     norm: Norm
     max_steps: int
     checkpoints: int
+    compact: Compact
 
 
 def rms(scaled: PyTree[Float[Array, "batch ..."]], norm: Norm) -> Float[Array, "parts batch"]:

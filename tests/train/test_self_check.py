@@ -1,0 +1,144 @@
+"""A program that is wrong for one size of batch is found, and computed by parts; a right one is left alone."""
+
+import warnings
+from dataclasses import dataclass, replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toy_task import Regression, build, leaves, pairs, split
+
+from acenode.train import Member, Recipe, evaluate, fit, self_check
+from acenode.train.self_check import WrongProgram, agreed_size, check_self_check
+
+DATA, SPLIT, WRONG = pairs(), split(), 8
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    for known in (self_check._sizes, self_check._stacked):
+        known.clear()
+
+
+@dataclass(frozen=True)
+class Miscompiled(Regression):
+    """As a wrong compiler would: for batches of eight the answers are others."""
+
+    wrong: int = WRONG
+
+    def outputs(self, model, batch, key):
+        answers = model(batch.x)[0]
+        return answers + 0.5 * (len(batch.x) == self.wrong)
+
+
+def stacked(count: int = 2):
+    models = [build(jax.random.key(seed)) for seed in range(count)]
+    return jax.tree.map(lambda *x: jnp.stack(x) if eqx.is_array(x[0]) else x[0], *models)
+
+
+def test_a_wrong_size_is_found_and_smaller_parts_are_used():
+    rows = np.arange(24)
+    right = evaluate(stacked(), Regression(), DATA, rows, eval_batch=4, self_check="never")
+    with pytest.warns(WrongProgram, match="evaluated 8 samples at a time, .* is .*; 4 at a time, it is"):
+        found = evaluate(stacked(), Miscompiled(), DATA, rows, eval_batch=WRONG, self_check="always")
+    np.testing.assert_allclose(found["mse"], right["mse"], rtol=1e-12)
+    with warnings.catch_warnings():  # known from the first use
+        warnings.simplefilter("error")
+        again = evaluate(stacked(), Miscompiled(), DATA, rows, eval_batch=WRONG, self_check="always")
+    np.testing.assert_array_equal(again["mse"], found["mse"])
+    unchecked = evaluate(stacked(), Miscompiled(), DATA, rows, eval_batch=WRONG, self_check="never")
+    assert np.abs(unchecked["mse"] - right["mse"]).min() > 0.01
+
+
+def test_on_a_cpu_nothing_is_checked_by_default():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(stacked(), Miscompiled(), DATA, np.arange(24), eval_batch=WRONG)
+    assert not self_check._sizes
+
+
+@dataclass(frozen=True)
+class Sampled(Regression):
+    """Draws for each place in a batch, as a variational model does."""
+
+    def outputs(self, model, batch, key):
+        keys = jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(len(batch.x)))
+        return model(batch.x)[0] + 0.3 * jax.vmap(jax.random.normal)(keys)
+
+
+@pytest.mark.parametrize("size", [8, 7, 24])
+def test_random_numbers_are_no_fault(size):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluate(stacked(), Sampled(), DATA, np.arange(24), eval_batch=size, self_check="always")
+    assert list(self_check._sizes.values()) == [size]
+
+
+def test_the_largest_size_that_agrees_with_its_half_is_taken():
+    weight = jnp.ones((1, 32))
+    wrong = {32: 1.1, 16: 1.2, 8: 1.0, 4: 1.0, 2: 5.0, 1: 1.0}
+    with pytest.warns(WrongProgram):
+        size = agreed_size(lambda n, _: {"mse": np.asarray([wrong[n]])}, "a program", 32, weight)
+    assert size == 8
+
+
+def test_nan_agrees_with_nan():
+    size = agreed_size(lambda n, _: {"auc": np.asarray([np.nan])}, "another", 4, jnp.ones((1, 8)))
+    assert size == 4
+
+
+# --- training -------------------------------------------------------------------------------------------------
+
+
+@jax.custom_batching.custom_vmap
+def miscompiled(x):
+    """As a wrong compiler would: 1 alone, and 3 where members are stacked."""
+    return jnp.ones_like(x)
+
+
+@miscompiled.def_vmap
+def _stacked_wrongly(axis_size, in_batched, x):
+    return 3 * jnp.ones_like(x), in_batched[0]
+
+
+@dataclass(frozen=True)
+class WrongWhereStacked(Regression):
+    def loss(self, model, batch, key, epoch):
+        value, report = super().loss(model, batch, key, epoch)
+        return value * miscompiled(jax.random.key_data(key)[0].astype(float)), report
+
+
+RECIPE = Recipe(epochs=2, batch_size=4, optimiser="sgd")
+MEMBERS = [Member(0, learning_rate=0.1), Member(1, learning_rate=0.1)]
+
+
+@pytest.mark.slow
+def test_members_are_trained_one_by_one_where_stacking_them_is_wrong():
+    checked = replace(RECIPE, self_check="always")
+    with pytest.warns(WrongProgram, match="the training loss of member 0 is .* among the others and .* alone"):
+        found = fit(build, WrongWhereStacked(), DATA, SPLIT, checked, MEMBERS)
+    wrong = fit(build, WrongWhereStacked(), DATA, SPLIT, RECIPE, MEMBERS)
+    for k, member in enumerate(MEMBERS):
+        alone = fit(build, WrongWhereStacked(), DATA, SPLIT, RECIPE, [member])
+        for a, b in zip(leaves(found.model(k)), leaves(alone.model()), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+        assert np.abs(wrong.history["loss"][0, k] - alone.history["loss"][0, 0]) > 0.01
+
+
+@pytest.mark.slow
+def test_right_programs_train_as_without_the_check():
+    checked = replace(RECIPE, self_check="always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WrongProgram)
+        found = fit(build, Regression(), DATA, SPLIT, checked, MEMBERS)
+    plain = fit(build, Regression(), DATA, SPLIT, RECIPE, MEMBERS)
+    for a, b in zip(leaves(found.models), leaves(plain.models), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert list(self_check._stacked.values()) == [True]
+
+
+def test_a_wrong_choice_is_refused():
+    with pytest.raises(ValueError, match=r"Recipe\(self_check='sometimes'\): choose from auto, always, never"):
+        check_self_check("Recipe", "sometimes")
