@@ -279,6 +279,7 @@ def test_damaged_files_are_one_sentence(digits):
     assert "Traceback" not in answer.output
 
 
+@pytest.mark.slow
 def test_info_of_generated_data():
     found = facts("regions")
     assert found["samples"] == 400 and len(found["variables"]) == 6 and found["folder"] is None
@@ -298,6 +299,7 @@ def test_export_of_labelled_and_unlabelled_records(stays):
     assert both.exit_code == 0 and pd.read_csv(stays / "all.csv")["died"].isna().sum() == 2
 
 
+@pytest.mark.slow
 def test_every_unlabelled_record_gets_a_probability(tmp_path):
     """Of labelled and unlabelled files, the commands of the README: export twice, train, predict."""
     random = np.random.default_rng(0)
@@ -324,6 +326,7 @@ def test_every_unlabelled_record_gets_a_probability(tmp_path):
     assert risk["record"].tolist() == list(range(20, 25)) and risk["p_1"].between(0, 1, inclusive="neither").all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, words",
     [

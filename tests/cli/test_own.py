@@ -125,6 +125,7 @@ def test_a_classifier_gives_probabilities(place, data):
     assert all(float(row["p_0"]) + float(row["p_1"]) == pytest.approx(1) for row in answer)
 
 
+@pytest.mark.slow
 def test_an_exported_program_predicts_without_the_library(place, data, model):
     result = run("export", model, "--out", place / "model.stablehlo", "--rows", 8, "--queries", 1)
     assert result.exit_code == 0, result.output
@@ -156,6 +157,7 @@ print(*np.asarray(mean)[0, 0])
 # --- the choice among candidates, long tables -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_where_only_baselines_are_left_that_is_said_first(place, data, monkeypatch):
     monkeypatch.setitem(auto.CANDIDATES, "forecast", ())
     out = place / "chosen"
@@ -198,6 +200,7 @@ def test_a_long_table_is_as_good_as_a_wide_one(tmp_path, data):
     assert refused.exit_code == 1 and "appears twice at patient 'p0'" in refused.stderr
 
 
+@pytest.mark.slow
 def test_roles_of_columns_by_options(tmp_path, data):
     table = [[*row, k // 8 % 3, "warm" if k // 8 % 2 else "cold"] for k, row in enumerate(rows())]
     path = write(tmp_path / "roles.csv", table, (*COLUMNS, "age", "ward"))
@@ -269,6 +272,7 @@ def test_faults_of_a_training_table(fault, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["bad.csv"]
 
 
+@pytest.mark.slow
 def test_a_constant_column_is_left_out_and_said_once(tmp_path, data):
     table = [[*row, 7] for row in rows()]
     wide = write(tmp_path / "wide.csv", table, (*COLUMNS, "site"))
@@ -318,6 +322,7 @@ def test_missing_columns_files_and_tasks(tmp_path, data):
     fails("line 3 has 2 cells, the first 3", "train", tmp_path / "torn.csv", "--id", "patient", "--time", "hour", *out)
 
 
+@pytest.mark.slow
 def test_columns_are_left_out_and_numbers_stand_for_blanks(tmp_path, data, model):
     table = [[*row[:2], -999 if k % 3 else row[2], *row[3:]] for k, row in enumerate(rows())]
     marked = write(tmp_path / "marked.csv", table)
@@ -451,6 +456,7 @@ def test_a_training_that_diverged_is_not_saved(tmp_path, data, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_report_that_fails_does_not_cost_the_model(tmp_path, data, monkeypatch):
     def broken(*_, **__):
         raise IndexError("no such picture")

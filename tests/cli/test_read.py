@@ -219,6 +219,7 @@ def train(data: Path, out: Path, *more):
     return run("train", data, "--id", "id", "--time", "time", "--out", out, "--epochs", 1, "--hidden", 4, *more)
 
 
+@pytest.mark.slow
 def test_ids_and_times_come_back_as_they_were_written(tmp_path):
     def row(k: int, hour: int) -> str:
         return f"{k:03d},2024-03-30T{hour:02d}:15:00+02:00,{math.sin(hour + k):.3f}"

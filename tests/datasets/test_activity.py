@@ -140,6 +140,7 @@ def test_lines_in_any_order(made):
     assert two.reading.backwards > 0 and two.reading.malformed == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3), st.integers(0, 6)), min_size=150, max_size=200))
 def test_agrees_with_a_plain_loop(tmp_path_factory, lines):

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from frames import KINDS, VALUES, of_kind, to_pandas
 
+pytestmark = pytest.mark.slow  # what all tests share is trained first
+
 matplotlib.use("Agg")
 
 

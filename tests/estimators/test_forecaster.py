@@ -47,6 +47,7 @@ def test_clone_is_equal_and_not_fitted(forecaster):
     assert not [name for name in vars(other) if name.endswith("_")]
 
 
+@pytest.mark.slow
 def test_scikit_learn_scores_it_by_groups(frame):
     from sklearn.model_selection import GroupKFold, cross_val_score
     from sklearn.utils.validation import check_is_fitted

@@ -10,6 +10,8 @@ from acenode.estimators import Imputer, NotFittedError
 from acenode.estimators.inference import straight_lines
 from acenode.series import Query, series, stack
 
+pytestmark = pytest.mark.slow  # what all tests share is trained first
+
 
 def test_clone_is_equal_and_not_fitted(imputer):
     other = clone(imputer)

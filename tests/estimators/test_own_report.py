@@ -39,6 +39,7 @@ def drawn(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PICTURES)
 def test_the_pictures_of_a_run(kind, frame, tmp_path, request):
     fitted = request.getfixturevalue(kind)
@@ -51,6 +52,7 @@ def test_the_pictures_of_a_run(kind, frame, tmp_path, request):
     assert "http" not in text.replace("http://www.w3.org", "")
 
 
+@pytest.mark.slow
 def test_only_series_that_were_not_trained_on_are_shown_and_measured(forecaster, frame, tmp_path, drawn):
     """The score of training on its validation series is that of the series of which the error is drawn."""
     text = write_report(forecaster, frame, tmp_path).read_text()
@@ -73,11 +75,13 @@ def test_the_validation_score_is_that_of_the_stored_ids(classifier, imputer, fra
     np.testing.assert_allclose(score, classifier.summary_.validation, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_table_does_not_matter(forecaster, frame, tmp_path, drawn):
     write_report(forecaster, frame.sort_values(["machine", "hour"], ascending=[False, True]), tmp_path)
     assert set(drawn["_error"][0][1].ids) == set(forecaster.validation_ids_)
 
 
+@pytest.mark.slow
 def test_nothing_is_held_out_from_an_imputer(imputer, frame, tmp_path, drawn):
     write_report(imputer, frame, tmp_path)
     figure = drawn["forecasts"][2]
@@ -85,6 +89,7 @@ def test_nothing_is_held_out_from_an_imputer(imputer, frame, tmp_path, drawn):
     assert not figure.axes[0].patches
 
 
+@pytest.mark.slow
 def test_names_with_dollar_signs_or_none_are_drawn(forecaster, frame, tmp_path, drawn, monkeypatch):
     odd = {"heat": "price $_{ in $", "flow": ""}
     monkeypatch.setattr(forecaster, "columns_", forecaster.columns_._replace(values=tuple(odd[v] for v in VALUES)))

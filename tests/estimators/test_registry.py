@@ -38,6 +38,7 @@ def test_every_model_can_be_built_for_every_task(model, kind):
     assert len(jax.tree.leaves(made)) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_answers_with_the_right_shapes(model):
     estimator, panel = unfitted(Forecaster, model)

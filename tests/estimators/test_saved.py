@@ -97,6 +97,7 @@ def test_the_head_tells_columns_versions_and_summary(folder):
     assert {p.name for p in folder.iterdir()} == {HEAD, ARRAYS, "README.md"}
 
 
+@pytest.mark.slow
 def test_double_precision_is_read_in_single(folder):
     """Models are saved here in double precision; a process that computes in single precision takes them too."""
     assert read_head(folder)["precision"] == "float64"

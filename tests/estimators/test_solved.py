@@ -14,6 +14,7 @@ def many():
     return machines(80)
 
 
+@pytest.mark.slow
 def test_the_last_value_is_what_a_forecast_is_compared_with(many):
     fitted = Forecaster(**GIVEN, model="last-value").fit(many)
     metrics = fitted.evaluate(many)
@@ -25,6 +26,7 @@ def test_the_last_value_is_what_a_forecast_is_compared_with(many):
     assert fitted.history_ == {} and fitted.summary_.epochs == 0
 
 
+@pytest.mark.slow
 def test_a_linear_map_beats_the_last_value_of_waves(many, tmp_path):
     linear = Forecaster(**GIVEN, model="linear").fit(many)
     metrics = linear.evaluate(many)
@@ -39,6 +41,7 @@ def test_interpolation_is_what_an_imputer_is_compared_with(many):
     np.testing.assert_allclose(metrics["mse"], metrics["mse_baseline"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_labels_from_statistics(many, tmp_path):
     heat = many.groupby("machine")["heat"].transform("mean")
     table = many.assign(state=np.where(heat > heat.median(), "hot", "cold"))

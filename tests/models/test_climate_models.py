@@ -59,6 +59,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 def test_parameter_counts_of_the_table():
     trained = [row for row in climate.ROWS if not isinstance(row, Baseline)]
     assert {row.name: parameter_count(quick(row.build)) for row in trained} == COUNTS

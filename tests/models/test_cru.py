@@ -78,6 +78,7 @@ def by_hand(m, times, values, observed, query):
     return predicted(m, mean, covariance, query - before)
 
 
+@pytest.mark.slow
 def test_predictions_equal_a_kalman_filter_with_full_matrices():
     made, one = model(), rows()[0]
     query = np.asarray(2.5)
@@ -156,6 +157,7 @@ def test_it_is_causal():
     assert seen(model(including=True)) == [True, True, True, False, False]
 
 
+@pytest.mark.slow
 def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 

@@ -168,6 +168,7 @@ def test_against_a_loop_in_numpy(name):
         np.testing.assert_allclose(trace.penalty[k], penalty, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables, size, prepared", [(5, 50, 10), (5, 50, 20), (2, 7, 3)])
 def test_parameter_count(variables, size, prepared):
     m = gru_ode_bayes(variables, NeuralODE(GRUField(size, key=ONE), EULER), size, prepared=prepared, key=TWO)
@@ -182,6 +183,7 @@ def test_parameter_count(variables, size, prepared):
 # --- what may be seen -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODES)
 def test_no_value_at_or_after_a_query_changes_its_answer(name):
     ode, extra = ODES[name]()
@@ -195,6 +197,7 @@ def test_no_value_at_or_after_a_query_changes_its_answer(name):
     assert np.abs(ask(m, s, later).states - ask(m, other, later).states).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODES)
 def test_an_answer_depends_on_its_own_series_only(name):
     ode, extra = ODES[name]()
@@ -231,6 +234,7 @@ def test_a_g_of_the_wrong_shape_is_refused():
         ask(model(ode), data(), QUERIES)
 
 
+@pytest.mark.slow
 def test_dropout_acts_in_training_only():
     m, s = model(dropout=0.5), data()
     one, two = (ask(m, s, QUERIES, jax.random.key(k)).states for k in (0, 1))
@@ -239,6 +243,7 @@ def test_dropout_acts_in_training_only():
     np.testing.assert_array_equal(*(ask(rested, s, QUERIES, jax.random.key(k)).states for k in (0, 1)))
 
 
+@pytest.mark.slow
 def test_the_likelihood_is_of_the_emission_with_dropout():
     m, s = model(dropout=0.5), data()
     for each, dropped in ((m, True), (eqx.nn.inference_mode(m), False)):
@@ -251,12 +256,14 @@ def test_the_likelihood_is_of_the_emission_with_dropout():
         assert set(np.unique(keep)) == ({0.0, 2.0} if dropped else {1.0})
 
 
+@pytest.mark.slow
 def test_the_attention_at_the_queries():
     trace = ask(eqx.nn.inference_mode(model(attentive())), data(), QUERIES, attention=True)
     assert trace.attention.shape == (1, 3, 4, SIZE, SIZE)
     assert np.abs(trace.attention[0, 0, 0] - trace.attention[0, 0, -1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_jump_renews_the_attention_or_keeps_it():
     state = (jnp.ones((3, SIZE)), jnp.full((3, SIZE, SIZE), 7.0))
     jumped = jnp.array([True, False, True])

@@ -173,6 +173,7 @@ def test_the_stem_is_convolutions_with_norms_between_them():
     np.testing.assert_allclose(first_maps(stem, shown), x, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_attention_along_the_path():
     model = narrow(images._attentive(WIDTH, COARSE, 1, 1))
     shown = pictures("mnist", 2)
@@ -186,6 +187,7 @@ def test_attention_along_the_path():
     assert np.abs(np.asarray(path.a[:, 2] - path.a[:, 0])).max() > 0.1  # it evolves
 
 
+@pytest.mark.slow
 def test_an_image_knows_nothing_of_its_batch_mates():
     # Adaptive, so that a batch could share its steps; the others ask for more of them, and one fails.
     model = narrow(images._attentive(WIDTH, Solver(rtol=1e-2, atol=1e-2, max_steps=16, checkpoints=16), 1, 1, g=1))
@@ -201,6 +203,7 @@ def test_an_image_knows_nothing_of_its_batch_mates():
     np.testing.assert_allclose(changed.logits[2], model.linear.bias, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_rknet_takes_one_step_of_the_three_eighths_rule():
     solver = shapes("mnist", "RKNet").ode.solver
     model = narrow(images._plain(WIDTH, solver))

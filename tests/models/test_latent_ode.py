@@ -81,6 +81,7 @@ def changed(batch, sample: int, by: float = 1.0):
 # --- which ODE ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, size", [("neural", LATENT), ("augmented", LATENT + EXTRA), ("co-evolving", LATENT)])
 def test_any_ode_serves(kind, size):
     trace = answer(model(kind, 2), example())

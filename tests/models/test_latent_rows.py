@@ -130,6 +130,7 @@ def test_states_equal_the_equations(name, monkeypatch):
         np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_first_state_is_what_the_encoder_says_and_noise():
     model = row(NAMES[0])
     where = lambda m: (m.to_latent.layers[-1].weight, m.to_latent.layers[-1].bias)  # noqa: E731

@@ -109,6 +109,7 @@ def test_a_gain_of_one_takes_over_the_observed_values():
     np.testing.assert_allclose(better, [7.0, 2.0, 3.0])
 
 
+@pytest.mark.slow
 def test_a_new_model_stays_bounded_over_many_rows():
     made = LinODENet(VARIABLES, 8, 6, 1, time_scale=3.0, key=KEY)
     random = np.random.default_rng(0)
@@ -157,6 +158,7 @@ def test_it_is_causal():
     assert seen(model(including=True)) == [True, True, True, False, False]
 
 
+@pytest.mark.slow
 def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 

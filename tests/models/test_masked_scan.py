@@ -65,6 +65,7 @@ def test_values_and_gradients_equal_those_of_a_scan(key, which, lengths, length)
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_states_before_the_moves(key):
     step, start, rows, moves = example(key, (20, 3, 7), 21)
     last, before = masked_scan(step, start, (rows, moves), moves)
@@ -73,6 +74,7 @@ def test_states_before_the_moves(key):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_walkers(key):
     keys = jax.random.split(key, 2)
     _, start, rows, moves = example(key, (20, 3, 7), 40)

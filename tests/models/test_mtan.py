@@ -123,6 +123,7 @@ def test_bad_sizes_are_refused():
 # --- what matters and what does not ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_prediction_stands_alone():
     slopes = assert_stands_alone(model())
     for path, x in jax.tree_util.tree_leaves_with_path(slopes):
@@ -139,6 +140,7 @@ def test_it_sees_all_of_the_context():
     assert seen(model()) == [True] * 5
 
 
+@pytest.mark.slow
 def test_an_ensemble_in_single_precision():
     assert_ensemble_in_single_precision(model())
 

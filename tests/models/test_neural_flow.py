@@ -145,6 +145,7 @@ def by_hand(m, kind, times, values, observed, query):
     return flowed(kind, f, h, (query - before) / SCALE), 1e-4 * penalty / count
 
 
+@pytest.mark.slow
 @each_kind
 def test_predictions_equal_the_equations(kind):
     made, one = model(kind), rows()[0]
@@ -189,6 +190,7 @@ def test_bad_choices_are_refused():
 # --- what matters and what does not ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_kind
 def test_a_prediction_stands_alone(kind):
     slopes = assert_stands_alone(model(kind))

@@ -26,6 +26,7 @@ def increments(times, backward):
     return hops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", [True, False])
 def test_moves_follow_the_published_rule(backward):
     laid = moves(jnp.asarray(TIMES), jnp.asarray(len(TIMES)), backward)
@@ -76,6 +77,7 @@ def by_hand(model, times, values, observed, stop=None):
     return np.concatenate([mean, spread])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backward", [True, False])
 def test_one_record_equals_the_equations(key, backward):
     model = ODERNN(3, size=4, width=6, hidden=2, backward=backward, key=key)

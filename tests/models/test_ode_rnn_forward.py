@@ -22,6 +22,7 @@ def field(made, m):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("including", [True, False])
 def test_an_answer_is_the_last_mean_moved_on(including):
     made, (times, values, observed) = model(including), rows()[0]
@@ -49,6 +50,7 @@ def stepped(made, times, values, observed):
     return means
 
 
+@pytest.mark.slow
 def test_it_stands_alone():
     assert_stands_alone(model(scale=0.02), rtol=1e-4)  # the times are in single precision
 

@@ -52,6 +52,7 @@ def case():
     return headed, query, trace
 
 
+@pytest.mark.slow
 def test_the_state_holds_the_intensity_and_its_integral(case):
     headed, query, trace = case
     states = trace.states[0, 0]

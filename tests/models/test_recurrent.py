@@ -130,6 +130,7 @@ def test_parameter_counts(d, h):
 # --- what matters and what does not ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each_cell
 def test_an_answer_stands_alone(cell):
     slopes = assert_stands_alone(model(cell))
@@ -138,6 +139,7 @@ def test_an_answer_stands_alone(cell):
         assert np.asarray(x).any() == trained, jax.tree_util.keystr(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("including", [False, True])
 @each_cell
 def test_nothing_is_seen_before_its_time(cell, including):

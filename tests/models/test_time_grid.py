@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from acenode.models.time_grid import time_grid
@@ -52,6 +53,7 @@ def test_a_series_that_does_not_fit_says_so():
 times = st.lists(st.floats(0, 6), min_size=1, max_size=5).map(sorted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(times, st.lists(st.floats(0, 6), min_size=1, max_size=5))
 def test_every_moment_is_reached_in_steps_of_at_most_the_given_size(rows, queries):

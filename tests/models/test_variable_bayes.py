@@ -57,6 +57,7 @@ def slope(ode, h, a):
     return np.stack(dh), da
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODES)
 def test_against_a_loop_in_numpy(name):
     m = quick(lambda key: variable_bayes(VARIABLES, replace(ODES[name](key), solver=EULER), CHANNELS, key=key))

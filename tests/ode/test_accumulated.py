@@ -59,6 +59,7 @@ class Doubled(GRULinear):
         return 2 * super().__call__(t, h)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_kept_in_few_numbers_is_left_alone():
     q = Dense(SIZE, key=KEYS[2])
     biased = eqx.tree_at(lambda g: g.linear, GRULinear(SIZE, key=KEYS[1]), eqx.nn.Linear(SIZE, SIZE**2, key=KEYS[1]))

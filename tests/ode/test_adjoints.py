@@ -29,6 +29,7 @@ def test_every_form_with_adaptive_steps():
     np.testing.assert_allclose(back, few, atol=1e-7 * scale)
 
 
+@pytest.mark.slow
 def test_an_ensemble_member_has_the_gradient_it_has_alone():
     # Members of different stiffness take different numbers of steps; the tape is thinned for all together.
     solver = Solver(**FINE, checkpoints=4)

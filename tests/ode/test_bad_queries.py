@@ -68,6 +68,7 @@ def test_questions(ode, h0, times, says):
         ode(h0, times)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [[1.0, 0.5], [0.0, 1.0, 0.5], [0.0, jnp.nan, 1.0], [0.0, jnp.inf]])
 @pytest.mark.parametrize("adjoint", ["checkpointed", "direct"])
 def test_bad_times_that_are_not_known_before_the_solve_fail_with_a_status(times, adjoint):

@@ -53,6 +53,7 @@ def test_another_solver_in_the_place_of_the_one_it_was_made_with():
     assert np.abs(np.asarray(again.h - path.h)).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_evaluation_follows_what_training_data_did():
     # Four steps from knot to knot, and queries between the knots, where straight lines are off by a'' / 8 / 32^2.
     ode = fit_reference_statistics(batch_ode("fixed", Solver("euler", step=1 / 128)), H0, TIMES)

@@ -149,6 +149,7 @@ def test_small_gradients_are_not_lost_to_half_precision(case, size):
         assert_near(np.asarray(one, float) / size, other, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride, padding", [(1, 0), (1, 3), (2, 1)])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_half_precision_with_other_strides_and_paddings(kernel, stride, padding):

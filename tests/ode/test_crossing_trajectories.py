@@ -77,6 +77,7 @@ def losses(make) -> np.ndarray:
     return np.asarray(jax.jit(each)(PLACES, jnp.arange(SEEDS)))
 
 
+@pytest.mark.slow
 def test_a_plain_ode_keeps_the_order():
     found = losses(plain)
     bound = np.array([1.0, 0.25])[:, None]

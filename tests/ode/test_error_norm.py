@@ -28,6 +28,7 @@ def steps(norm: str, logits=None, adjoint: str = "checkpointed") -> np.ndarray:
     return np.stack([stats.accepted, stats.rejected])
 
 
+@pytest.mark.slow
 def test_only_the_joint_norm_lets_constant_logits_loosen_the_tolerance_of_h():
     logits, alone = jnp.full((2, 12, 12), 5.0), steps("per_part")
     np.testing.assert_array_equal(steps("joint"), alone)  # of one part they are the same

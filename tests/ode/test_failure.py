@@ -106,6 +106,7 @@ def test_all_samples_fail():
     assert grad_field.p == 0 and not np.asarray(grad_h0).any()
 
 
+@pytest.mark.slow
 def test_what_a_failed_sample_did_reach_has_its_gradient():
     # x(0.1) = x0 / (1 - 0.1 p x0), whatever happens later: d/dp = 0.1 x^2, d/dx0 = (x / x0)^2.
     solver, _ = CASES["few steps"]
@@ -115,6 +116,7 @@ def test_what_a_failed_sample_did_reach_has_its_gradient():
     np.testing.assert_allclose(h0[:, 0], [0.0, 4.0, 0.0, 0.0], rtol=0.01)
 
 
+@pytest.mark.slow
 def test_the_other_gradient_forms_say_so_too():
     ode = NeuralODE(Trouble(jnp.asarray(1.0)), Solver(adjoint="direct", max_steps=64))
     path, among = solve(ode, UNIFORM, TIMES), solve(ode, HEALTHY, TIMES)

@@ -62,6 +62,7 @@ def test_the_delta_rule_and_its_reading_by_hand():
     assert ode.attention.shape((SIZE,)) == (HEADS, WIDTH, WIDTH)
 
 
+@pytest.mark.slow
 def test_an_observation_writes_into_those_that_jumped_alone():
     ode = fast()
     h, a = noise(BATCH, SIZE), noise(BATCH, HEADS, WIDTH, WIDTH, seed=1)
@@ -123,6 +124,7 @@ def test_updating_and_renewing_exclude_each_other():
         CoEvolvingODE(ode.f, ode.g, ode.attention, ode.initial, EULER, renew=True, update=ode.update)
 
 
+@pytest.mark.slow
 def test_residual_mixing_begins_as_the_plain_ode_to_the_bit():
     f = Wave(SIZE, (SIZE,))
     h0, times = noise(BATCH, SIZE), jnp.asarray([0.0, 0.5, 1.0])

@@ -47,6 +47,7 @@ def test_mlp_against_a_loop(key):
     np.testing.assert_allclose(call(field, now, h), x, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_mlp_shapes_and_time(key):
     field = MLPField((2, 3), 4, 1, out=(5,), timed=True, key=key)
     h = noise(2, 3)
@@ -104,6 +105,7 @@ def test_gru_against_a_loop(key):
     assert count(GRUField, 50, key=key) == 7_500
 
 
+@pytest.mark.slow
 def test_gru_keeps_a_state_within_one(key):
     field = jax.tree.map(lambda w: 20 * w, GRUField(4, key=key))  # large weights: saturated gates
     h0 = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (16, 4)).round())
@@ -145,6 +147,7 @@ def test_a_perceptron_fed_with_the_attended_state_sees_both(key):
     np.testing.assert_allclose(call(field, now, attended, h), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_fed_gru_keeps_a_state_within_one(key):
     swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
     field = jax.tree.map(lambda w: 20 * w, ConditionedGRUField(4, start=1.0, key=key))
@@ -154,6 +157,7 @@ def test_a_fed_gru_keeps_a_state_within_one(key):
     assert np.abs(path.h).max() <= 1 + 1e-3 and np.abs(path.h[:, -1] - h0).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("self_decay", [True, False])
 def test_attention_lets_a_gru_run_away_unless_the_leak_is_its_own(key, self_decay):
     """Where two dimensions attend to each other, the leak of either pushes the other away."""
@@ -168,6 +172,7 @@ def test_attention_lets_a_gru_run_away_unless_the_leak_is_its_own(key, self_deca
 # --- RowField -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_move_alone(key):
     field = RowField((4, 3), 8, 1, key=key)
     h = noise(4, 3)
@@ -176,6 +181,7 @@ def test_rows_move_alone(key):
     assert np.abs(before[2] - after[2]).min() > 0
 
 
+@pytest.mark.slow
 def test_rows_share_one_network_and_differ_by_their_places(key):
     field = RowField((3, 2), 8, 1, key=key)
     h = jnp.tile(noise(1, 2), (3, 1))

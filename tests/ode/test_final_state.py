@@ -95,6 +95,7 @@ def test_two_times_are_the_ends_of_three(method):
     assert_same((without_ode, without_h0, h[:FAILS]), (among_ode, among_h0, among_h[:FAILS]))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_three_eighths_steps_is_that_of_differences():
     ode = coevolving(Elementwise(), 2, SOLVERS["rk4_38"])
     assert_matches_differences((ode, PAIR), 1e-5, 1e-8, times=jnp.array([[0.0, 1.0], [0.2, 0.75]]))
@@ -129,6 +130,7 @@ class Counted(eqx.Module):
         return tracked(h, self.rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times, more", [([0.0, 1.0], 0), ([0.0, 0.4, 1.0], 1)], ids=["two times", "three times"])
 @pytest.mark.parametrize("method", METHODS)
 def test_vjp_evaluations_of_a_step_are_those_made(method, times, more):

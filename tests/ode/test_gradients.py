@@ -32,6 +32,7 @@ def test_fixed_steps_of_the_other_forms(form, tolerance):
     np.testing.assert_allclose(theirs, ours, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_unused_outputs_change_nothing():
     """A loss on one number of h alone, with the attention kept or left out."""
     ode = coevolving(Elementwise(), 2, Solver("euler", step=0.1, max_steps=16))

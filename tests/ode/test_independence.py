@@ -47,6 +47,7 @@ def test_batch_mates_do_not_matter_in_inference(case):
     assert not np.allclose(path.h[1:, 1:], changed.h[1:, 1:], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_sample_alone():
     ode = eqx.nn.inference_mode(attentive("evolved", adaptive))
     together, alone = solve(ode, H0, TIMES), solve(ode, H0[:1], TIMES[:1])

@@ -57,6 +57,7 @@ def test_leaving_times_out_leaves_the_others_unchanged(solver, times, mask):
     assert leaves_equal(full.stats, left.stats)
 
 
+@pytest.mark.slow
 @both
 @quick
 @given(times=rows, lengths=lengths)

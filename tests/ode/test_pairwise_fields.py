@@ -76,6 +76,7 @@ def test_gru_rows_against_a_loop(key):
     np.testing.assert_allclose(call(field, now, jnp.asarray(h), jnp.asarray(a)), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_gru_rows_keep_the_attention_within_one(key):
     field = jax.tree.map(lambda w: 10 * w, GRURows(3, key=key))
     ode = CoEvolvingODE(lambda t, h: 3 * jnp.cos(5 * t + h), field, Pairwise(), Identity(1.0), Solver(rtol=1e-6))
@@ -101,6 +102,7 @@ def test_query_key_reads_rows_of_channels(key):
     assert call(field, now, noise(3, 2), noise(3, 3)).shape == (3, 3)
 
 
+@pytest.mark.slow
 def test_query_key_bounds_its_logits(key):
     field = QueryKey(3, rank=2, width=4, key=key)
     # tanh units are at most 1, so a network is at most |W| 1 + |b|; the decay does the rest, however large h is.

@@ -46,6 +46,7 @@ class GivenAttention(eqx.Module):
         return jnp.concatenate([self.f(t, self.attention(h, a)), self.other_f(t, seen), self.other_g(t, seen).ravel()])
 
 
+@pytest.mark.slow
 def test_it_is_the_gradient_for_an_attention_given_from_outside():
     attention = Pairwise()
     ode = coevolving(attention, SIZE, solver)
@@ -65,6 +66,7 @@ def test_it_is_the_gradient_for_an_attention_given_from_outside():
     np.testing.assert_allclose(held_h0, known_h0, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_it_differs_from_the_exact_one_and_leaves_g_and_q_alone():
     value, (exact, exact_h0) = value_and_gradient((coevolving(Pairwise(), SIZE, solver), H0))
     same, (held, held_h0) = value_and_gradient((coevolving(Pairwise(), SIZE, solver, hold_attention=True), H0))
@@ -76,6 +78,7 @@ def test_it_differs_from_the_exact_one_and_leaves_g_and_q_alone():
         assert largest(two) > 1e-2 and np.abs(np.asarray(one - two)).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_frozen_attention_passes_its_gradient_to_q_unless_held():
     ode = coevolving(Pairwise(), SIZE, quick, evolution="frozen")
     assert largest(value_and_gradient((ode, H0))[1][0].initial) > 1e-2

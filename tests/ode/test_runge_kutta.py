@@ -126,6 +126,7 @@ def count_calls(field, solver: Solver, end: float) -> tuple[int, Stats]:
     return calls, jax.tree.map(lambda count: int(count[0]), stats)
 
 
+@pytest.mark.slow
 @every_method
 def test_evaluations_are_the_calls_that_were_made(method):
     solver = Solver(method, step=0.3)  # four steps to 1, the last one cut short
@@ -138,6 +139,7 @@ def test_evaluations_are_the_calls_that_were_made(method):
     assert calls - start == stats.evaluations - nothing.evaluations == 4 * stages
 
 
+@pytest.mark.slow
 def test_rejected_steps_are_counted_too():
     def jump(t, h):  # into which the first try runs
         return -h * jnp.where(t < 0.5, 1.0, 30.0)

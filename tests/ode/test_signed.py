@@ -40,6 +40,7 @@ def test_signed_messages_are_those_of_plain_loops(heads):
     np.testing.assert_array_equal(np.diagonal(signed.weights(a), axis1=-2, axis2=-1), 0)
 
 
+@pytest.mark.slow
 def test_signed_weights_evolve_beside_rows():
     one, two, three = jax.random.split(jax.random.key(1), 3)
     ode = CoEvolvingODE(

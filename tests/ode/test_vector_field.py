@@ -57,6 +57,7 @@ def test_closed_over_arrays_have_the_gradient_of_fields(adjoint, differentiated)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance), found, known)
 
 
+@pytest.mark.slow
 def test_a_gradient_of_a_closed_over_array_alone():
     """No argument of the solve is traced by itself."""
 

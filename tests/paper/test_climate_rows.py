@@ -82,6 +82,7 @@ def test_variables_know_of_each_other_by_their_attention_alone(row, key):
     assert (first > 1e-6) == ("apart" not in row.name)
 
 
+@pytest.mark.slow
 def test_variables_mixed_evenly_see_the_mean_of_all(key):
     ode = bayes.uniform_attention(3)(key)
     h = jax.random.normal(key, (2, 3, bayes.CHANNELS))

@@ -43,12 +43,14 @@ def images():
 # --- features ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_features_in_batches_are_the_features_at_once(model, images):
     whole, parts = (analysis.features(model, images, batch) for batch in (100, 3))
     np.testing.assert_allclose(parts.pooled, whole.pooled, rtol=1e-10)
     np.testing.assert_allclose(parts.maps, whole.maps, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_features_are_what_the_head_sees_and_the_last_state(model, images):
     found = analysis.features(model, images)
     verdict = eqx.filter_jit(model)(jnp.asarray(images))
@@ -66,6 +68,7 @@ def test_images_that_are_not_from_0_to_1_are_refused(model, images):
         analysis.features(model, images, batch=0)
 
 
+@pytest.mark.slow
 def test_a_failed_solve_is_not_taken_for_a_feature(images):
     impatient = Solver("euler", step=0.5, max_steps=1)
     model = classifier(SETTINGS["mnist"], lambda key: attentive(key, impatient), WIDTH)(jax.random.key(1))
@@ -91,6 +94,7 @@ def test_separated_clusters_have_a_silhouette_near_one(blobs):
     assert 0.95 < scores["classes"] <= scores["kmeans"] + 1e-12 <= 1
 
 
+@pytest.mark.slow
 def test_a_result_keeps_the_silhouettes_of_both_features(model):
     pixels = np.random.default_rng(2).integers(0, 256, (40, 16, 16, 1), np.uint8)
     data, tested = LabelledImages(pixels, np.arange(40, dtype=np.int32) % 10), np.arange(5, 40)
@@ -129,6 +133,7 @@ def test_too_few_vectors_for_an_embedding():
 TIMES = [0.0, 0.5, 1.0]
 
 
+@pytest.mark.slow
 def test_attention_is_the_sigmoid(model, images):
     found = analysis.attention_weights(model, images, TIMES, batch=4)
     a = eqx.filter_jit(model.path)(jnp.asarray(images), jnp.asarray(TIMES)).a

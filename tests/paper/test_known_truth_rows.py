@@ -32,6 +32,7 @@ def few(monkeypatch):
     known_truth.generated.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [known_truth.ATTENTIVE, "static graph", "oracle", known_truth.PLAIN])
 def test_a_row_has_a_loss_metrics_and_a_recovery(name):
     row = known_truth.row(name, SYSTEM)

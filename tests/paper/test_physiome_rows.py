@@ -43,6 +43,7 @@ PARAMETERS = {  # with five channels, as LI01
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", physiome.MODELS)
 def test_every_model_forecasts_a_set_of_any_shape(name, packed):
     row = physiome.row(name, "TOY")
@@ -89,6 +90,7 @@ def test_steps_end_at_every_moment(moments):
     assert round(steps) * (moments - 1) < solver.max_steps
 
 
+@pytest.mark.slow
 def test_no_series_of_another_number_of_moments_runs_out_of_steps(monkeypatch):
     query = data.fold(clean(moments=30), 0, causal=True).query
     few = jax.tree.map(lambda leaf: leaf[:2], physiome._scaled(query))
@@ -97,6 +99,7 @@ def test_no_series_of_another_number_of_moments_runs_out_of_steps(monkeypatch):
     assert not trace.stats.failed.any() and np.ptp(np.asarray(trace.states[0, 0]), axis=0).max() > 0
 
 
+@pytest.mark.slow
 def test_a_constant_forecast_does_not_depend_on_the_query_time():
     query = physiome._scaled(data.fold(clean(), 0).query)
     few = jax.tree.map(lambda leaf: jax.numpy.asarray(leaf[:2]), query)

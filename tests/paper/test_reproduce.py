@@ -176,6 +176,7 @@ def test_lambda_is_tried_where_there_is_a_g(prepared, key, evolution):
     assert has_g(eqx.filter_eval_shape(lambda: model)) == (evolution == "evolved")
 
 
+@pytest.mark.slow
 def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):
     (done,) = reproduce(row(prepared, []), [0], tmp_path, tmp_path / "runs", epochs=1, progress=Quiet())
     away = replace(done, metrics={"mse": np.inf, "negll": -np.inf}, history={"loss": [1.0, np.nan]})
@@ -230,6 +231,7 @@ def test_hidden_points_are_asked_for_and_not_known():
         hold_out(whole, 1.0)
 
 
+@pytest.mark.slow
 def test_the_mean_attention_is_kept_with_its_entropy(key):
     model = attentive_latent_ode(key, 0)
     query = extrapolate(records(), 0.5)
@@ -259,6 +261,7 @@ def test_every_attentive_row_names_the_row_that_it_extends():
             assert bool(base) == ("ACE" in each.name) and (not base or base in names), each.name
 
 
+@pytest.mark.slow
 def test_a_kill_while_figures_are_made_loses_no_seed(prepared, tmp_path):
     drawn = []
 

@@ -107,6 +107,7 @@ def test_the_page_of_our_results_shows_the_numbers_of_the_files(tmp_path, not_re
             assert f"{own.mean:.4f} ± {own.sd:.4f}" in text
 
 
+@pytest.mark.slow
 def test_a_folder_without_results_gives_the_published_numbers(tmp_path):
     answer = report("--results", tmp_path / "none", "--out", tmp_path / "page")
     assert answer.exit_code == 0 and "No result files" in answer.stderr
@@ -115,6 +116,7 @@ def test_a_folder_without_results_gives_the_published_numbers(tmp_path):
     assert [path.name for path in (tmp_path / "page").glob("*.svg")] == ["physiome-mse-ranks.svg"]  # of published ones
 
 
+@pytest.mark.slow
 def test_a_table_with_several_data_sets_has_a_matrix_and_ranks(tmp_path, monkeypatch):
     rows = [row for row in TABLES["double-ou"] if row.name in ("GRU-ODE-Bayes", "ACE-GRU-ODE-Bayes")]
     sets = [f"S{k}" for k in range(6)]
@@ -140,6 +142,7 @@ def test_a_table_with_several_data_sets_has_a_matrix_and_ranks(tmp_path, monkeyp
     assert all(f">{name}</th>" in section for name in sets) and (tmp_path / "page/many-negll-ranks.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_rewritten_report_holds_no_runs_and_no_figures_that_are_gone(tmp_path, not_rendered):
     runs, out = tmp_path / "results", tmp_path / "out"
     saved(runs, [*accuracies("mnist", "ODE-Net", 0.9, 0.91), *accuracies("svhn", "ODE-Net", 0.9)])
@@ -152,6 +155,7 @@ def test_a_rewritten_report_holds_no_runs_and_no_figures_that_are_gone(tmp_path,
     assert names == {*written, "mnist-training.svg", "results/mnist/ode-net-seed0.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil, said",
     [
@@ -197,6 +201,7 @@ def test_a_table_without_an_explanation_is_called_by_its_name():
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium and no google-chrome on this machine")
 def test_every_table_opens_in_a_browser_without_a_complaint(made, text, tmp_path):
     (made / "click.html").write_text(CLICK)

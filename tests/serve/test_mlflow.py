@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:::mlflow", "ignore::FutureWarnin
 AT = [24.0, 26.5]
 
 
+@pytest.mark.slow
 def test_a_saved_model_answers_the_same(forecaster, frame, tmp_path):
     save_model(forecaster, tmp_path / "model")
     again = mlflow.pyfunc.load_model(str(tmp_path / "model"))

@@ -46,6 +46,7 @@ def case(key):
     return Headed(Line(), ClassificationHead(eqx.nn.Linear(4, 2, key=key), 4, width=8, key=key)), batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["start", "end"])
 def test_loss_equals_plain_numpy(case, key, read):
     model, batch = case
@@ -69,6 +70,7 @@ def test_loss_equals_plain_numpy(case, key, read):
     assert report.failed == 0
 
 
+@pytest.mark.slow
 def test_outputs_are_probabilities_and_metrics_use_them(case, key):
     model, batch = case
     task = BinaryClassification(read="end")
@@ -147,6 +149,7 @@ def test_a_class_that_is_absent_has_no_part_in_the_area(scored):
     np.testing.assert_allclose(got["auc"], np.mean(areas), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_points_without_a_label_do_not_count_in_the_loss(scored):
     model, batch, p = scored
     loss, _ = PointClassification().loss(model, batch, jax.random.key(1), jnp.asarray(0))
@@ -155,6 +158,7 @@ def test_points_without_a_label_do_not_count_in_the_loss(scored):
     np.testing.assert_allclose(loss, -np.log(chosen[counted]).mean(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_where_a_value_lies():
     split = Split(np.arange(64), np.arange(64, 96), np.arange(0))
     recipe = Recipe(epochs=40, batch_size=16)

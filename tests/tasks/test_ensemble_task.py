@@ -76,6 +76,7 @@ def test_every_member_has_the_gradient_it_would_have_alone(ensemble, batch):
             np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_mean(ensemble, batch):
     key = jax.random.key(3)
     told = outputs(EnsembleTask(TASK), ensemble, batch, key)
@@ -102,6 +103,7 @@ def test_members_answer_one_after_the_other(ensemble, batch):
         eqx.filter_vmap(lambda model: Unmapped().outputs(model, batch, key))(ensemble.models)
 
 
+@pytest.mark.slow
 def test_the_penalty_is_that_of_each_member(ensemble):
     for kind in ("l1", "l2"):
         alone = sum(attention_norm(ensemble[k], kind) for k in range(SIZE))
@@ -121,6 +123,7 @@ def test_what_has_no_mean_is_refused():
         EnsembleTask(Forecast())
 
 
+@pytest.mark.slow
 def test_every_member_has_its_own_statistics(ensemble, batch):
     h0, times = EnsembleTask(TASK).first_states(ensemble, batch, jax.random.key(3))
     together = fit_reference_statistics(ensemble, h0, times)

@@ -80,6 +80,7 @@ def test_the_likelihood_is_that_of_the_gaussian():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [1.0, 0.25])
 def test_the_loss_is_the_mean_over_observed_values_and_samples_plus_the_penalty(penalty):
     model, batch = given(), query()
@@ -95,6 +96,7 @@ def test_what_is_not_observed_has_no_influence_on_the_loss():
     assert Forecast().loss(model, batch, None, 0)[0] == Forecast().loss(model, other, None, 0)[0]
 
 
+@pytest.mark.slow
 def test_a_batch_without_any_observation_has_a_finite_loss():
     batch = eqx.tree_at(lambda q: q.observed, query(), jnp.zeros((BATCH, QUERIES, VARIABLES), bool))
     value, _ = Forecast(penalty=0.0).loss(given(), batch, None, 0)
@@ -130,6 +132,7 @@ def test_metrics_are_means_over_scored_values():
     )
 
 
+@pytest.mark.slow
 def test_coverage_of_a_gaussian_is_nine_tenths():
     values = np.random.default_rng(0).normal(3.0, 2.0, (500, 20, 2))
     batch = jax.tree.map(jnp.asarray, Query(query().context, values[..., 0], values, values < 99, values < 99))
@@ -137,6 +140,7 @@ def test_coverage_of_a_gaussian_is_nine_tenths():
     assert float(Forecast().metrics(outputs, batch, jnp.ones(500))["coverage"]) == pytest.approx(0.9, abs=0.01)
 
 
+@pytest.mark.slow
 def test_rows_of_weight_zero_do_not_count():
     batch = query()
     mean, log_variance = np.split(np.asarray(given().model.states[0]), 2, axis=-1)
@@ -207,6 +211,7 @@ def slope(model, batch):
     return eqx.filter_value_and_grad(lambda m: Forecast().loss(m, batch, jax.random.key(0), 0), has_aux=True)(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e90, 1e3, 30.0])  # fails in the first step, or gets some way before
 def test_a_solve_that_runs_away_leaves_the_gradient_of_the_others_alone(size):
     head = Doubled()
@@ -248,6 +253,7 @@ def read(kind, sizes, state, key):
     return kind(*sizes, key=key)(state)
 
 
+@pytest.mark.slow
 def test_heads_give_mean_and_log_variance_of_every_variable(key):
     mean, log_variance = read(GaussianHead, (5, 3), jnp.ones(5), key)
     assert mean.shape == log_variance.shape == (3,) and not np.allclose(mean, log_variance)

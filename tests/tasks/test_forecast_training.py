@@ -14,6 +14,8 @@ from acenode.series import forecast
 from acenode.tasks import Forecast, Headed
 from acenode.train import Fit, Member, Recipe, evaluate, fit, groups
 
+pytestmark = pytest.mark.slow  # what all tests share is trained first
+
 REGIONS, LATENT = 3, 3
 DATA = forecast(regions.generate(samples=16, regions=REGIONS, until=1.0, rows=6).series, 0.6)
 SPLIT = random_split(16, (0.5, 0.25, 0.25), seed=0)
@@ -73,6 +75,7 @@ def test_the_best_models_have_the_best_scores(done):
     assert done.models.model.ode.inference  # in the mode in which a prediction stands alone
 
 
+@pytest.mark.slow
 def test_the_reference_of_the_attention_is_measured_on_training_samples(done):
     model = done.model(1)
     known = jax.tree.map(lambda x: jnp.asarray(x[SPLIT.train]), DATA.context)

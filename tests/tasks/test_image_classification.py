@@ -115,6 +115,7 @@ def test_pixels_are_seen_as_parts_of_one():
     np.testing.assert_allclose(batch.images[0, ..., 0], [[0.0, 0.2], [0.4, 1.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", [ImageClassification(), ImageClassification(crop=4, padding=1)], ids=["as large", "smaller"]
 )
@@ -141,6 +142,7 @@ def test_evaluation_sees_the_images_as_they_are(model, key):
     np.testing.assert_array_equal(evaluations, 3)
 
 
+@pytest.mark.slow
 def test_a_failed_solve_is_left_out_of_the_loss(model, key):
     whole, few = pictures(white=(1, 3)), np.array([0, 2, 4])
     (value, report), gradient = loss_and_gradient(UNCUT, model, whole, key)

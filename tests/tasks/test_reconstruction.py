@@ -85,6 +85,7 @@ def log_likelihoods(head, query, trace, lost=()):
     return np.asarray(each)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch, c", [(0, 0), (KL_FROM - 1, 0), (KL_FROM, 0), (KL_FROM + 1, 0.01), (10, 1 - 0.99**7)])
 def test_the_bound_equals_plain_loops(epoch, c):
     head, query, trace = case()
@@ -93,6 +94,7 @@ def test_the_bound_equals_plain_loops(epoch, c):
     np.testing.assert_allclose(found, -np.log(np.sum(np.exp(each - c * np.mean(trace.penalty)))), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_failed_solve_is_left_out_of_the_bound():
     lost = [(0, 1), (2, 0), (2, 3)]
     head, query, trace = case(lost)

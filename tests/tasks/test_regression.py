@@ -42,6 +42,7 @@ def test_it_is_a_task():
     assert isinstance(Regression(), Task)
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_squared_error_of_solved_samples(key):
     batch = jax.tree.map(jnp.asarray, targets(5))
     value, report = Regression(penalty=0.1).loss(Headed(Last(), total), batch, key, jnp.asarray(0))
@@ -73,6 +74,7 @@ def test_equal_targets_have_no_coefficient_of_determination():
     assert np.isnan(got["r2"]) and got["mse"] == got["mae"] == 1
 
 
+@pytest.mark.slow
 def test_it_learns_the_sum():
     def build(key):
         one, two = jax.random.split(key)

@@ -51,6 +51,7 @@ FORECAST = (Forecast(), halves, Query(known(), known().times, known().values, kn
 CLASSES = (SeriesClassification(), lambda summary: summary, LabelledSeries(known(), jnp.asarray([0, 1, 0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queried", [FORECAST, CLASSES], ids=["values", "labels"])
 def test_a_failed_solve_has_no_score(queried):
     well = scores(*queried, [0, 0, 0])
@@ -63,6 +64,7 @@ def test_a_sample_that_does_not_count_may_fail():
     assert all(np.isfinite(value) for value in padding.values())
 
 
+@pytest.mark.slow
 def test_an_attention_that_cannot_be_measured_is_refused_before_training():
     class Attentive(eqx.Module):
         ode: CoEvolvingODE

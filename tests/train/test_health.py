@@ -33,11 +33,13 @@ def health(**options) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
+@pytest.mark.slow
 def test_a_g_without_weights_changes_nothing():
     still, moving = health(scale=0.0), health(scale=50.0)
     assert still["attention_change"] == 0.0 < INACTIVE < moving["attention_change"] <= 1.0
 
 
+@pytest.mark.slow
 def test_entropy_and_variance_of_attentions_that_are_known():
     uniform, own = health(scale=0.0, logit=0.0), health(scale=0.0, logit=1e3)
     np.testing.assert_allclose([uniform["attention_entropy"], own["attention_entropy"]], [1.0, 0.0], atol=1e-12)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from toy_task import Regression, build, pairs, same, split
 
 from acenode.train import Recipe, Run, fit
@@ -11,6 +12,7 @@ from acenode.train.algorithm import _bucketed
 RECIPE = Recipe(epochs=3, batch_size=4)
 
 
+@pytest.mark.slow
 def test_epoch_by_epoch_is_what_fit_does():
     whole = fit(build, Regression(), pairs(), split(), RECIPE)
     run = Run(build, Regression(), pairs(), split(), RECIPE)
@@ -20,6 +22,7 @@ def test_epoch_by_epoch_is_what_fit_does():
     np.testing.assert_array_equal(run.result().history["loss"], whole.history["loss"])
 
 
+@pytest.mark.slow
 def test_an_epoch_may_be_cut_short():
     run, other = (Run(build, Regression(), pairs(), split(), RECIPE) for _ in range(2))
     run.epoch(1)

@@ -16,6 +16,7 @@ DATA, SPLIT = np.arange(6.0), split(4, 2)
 DESCENT = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("monitor, better", [("distance", "lower"), ("nearness", "higher")])
 def test_the_parameters_of_the_best_validation_epoch_are_returned(monitor, better):
     done = fit(place, Descent(3.0, monitor, better), DATA, SPLIT, DESCENT, [Member(learning_rate=1.0)])
@@ -52,6 +53,7 @@ def test_the_average_of_the_parameters_is_judged_and_kept():
     np.testing.assert_allclose(float(done.model().at), average, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_average_goes_on_from_a_checkpoint(tmp_path):
     recipe, member = replace(DESCENT, average=0.9), [Member(learning_rate=1.0)]
     whole = fit(place, Descent(100.0), DATA, SPLIT, recipe, member)
@@ -61,6 +63,7 @@ def test_an_average_goes_on_from_a_checkpoint(tmp_path):
     assert float(resumed.model().at) == float(whole.model().at)
 
 
+@pytest.mark.slow
 def test_patience_stops_each_member_on_its_own():
     recipe = Recipe(epochs=20, batch_size=4, optimiser="sgd", patience=2)
     members = [Member(learning_rate=rate) for rate in (1.0, 0.5)]
@@ -103,6 +106,7 @@ def test_failed_solves_are_counted_and_told_of():
     assert "24 solves failed" in note and "seed=0" in note and "max_steps" in note
 
 
+@pytest.mark.slow
 def test_everything_is_compiled_once():
     one, many = Failing(), Failing()
     fit(place, one, DATA, SPLIT, replace(DESCENT, epochs=1))
@@ -151,6 +155,7 @@ def test_progress_is_stopped_when_training_breaks_off():
 # --- evaluation -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_metrics_over_the_whole_set_whatever_the_parts():
     data = pairs(24)
     models = [build(jax.random.key(seed)) for seed in (0, 1)]
@@ -189,6 +194,7 @@ class Mood(Descent):
         return {"distance": outputs[0]}
 
 
+@pytest.mark.slow
 def test_training_trains_and_evaluation_is_in_inference_mode_however_a_model_comes():
     assert evaluate(Moody(jnp.zeros(())), Mood(), DATA, [0], ensemble=False) == {"distance": 1.0}
     known = Moody(jnp.asarray(2.0), inference=True)  # as `Fit.model` gives it

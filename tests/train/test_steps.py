@@ -55,6 +55,7 @@ def gradient(model, penalty=0.0, order=2, batch: Pairs = BATCH):
 SGD = Recipe(optimiser="sgd")
 
 
+@pytest.mark.slow
 def test_each_step_moves_its_own_parameters_and_no_others():
     model = build(jax.random.key(0))
     assert moved(model, stepped(main_step, SGD, model)[0]) == {"main", "initial"}
