@@ -263,18 +263,18 @@ def _write(out: Path, trained: Sequence[Trained], given: Given, seconds: float) 
     data, query, split = given.data, given.query, given.split
     sample = int(split.test[0])
     whole, context = data.panel.series[sample], query.context[sample]
-    after = np.asarray(whole.times) > data.after
-    ahead = np.asarray(whole.times)[after]
+    recent = np.asarray(whole.times) > SPAN / 2
+    times = np.asarray(whole.times)[recent]
     chosen = [unit * data.channels for unit in range(SHOWN)]
     compared = [t for t in trained if t.name in (ATTENTIVE, LARGE)]
     shown = Series(whole.times, whole.values[:, chosen], whole.observed[:, chosen], whole.length)
     forecasts = plots.forecasts(
-        ahead,
-        [_band(t, context, ahead, chosen) for t in compared],
+        times,
+        [_band(t, context, times, chosen) for t in compared],
         shown,
         [data.panel.variables[k] for k in chosen],
         data.after,
-        data.truth[sample][after][:, chosen],
+        data.truth[sample][recent][:, chosen],
     )
     found = _influence(trained[0].model(), query.context[split.test[:1]], data.moments)
     assert found is not None
@@ -311,7 +311,10 @@ def _write(out: Path, trained: Sequence[Trained], given: Given, seconds: float) 
         ),
         page.Section(
             "Forecasts",
-            ["The first test series. Bands hold 90 % of the probability; the dashed line is the truth."],
+            [
+                "The first test series. Bands hold 90 % of the probability; the dashed line is the truth. Before the "
+                "shaded part the models still see every row, after they have predicted it."
+            ],
             [page.picture("forecasts", forecasts, "Forecasts of two models for three oscillators against the truth")],
         ),
         page.Section(
