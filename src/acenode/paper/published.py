@@ -28,6 +28,7 @@ HIGHER_IS_BETTER = {
     "auc",
     "auprc",
     "edge_auc",
+    "edge_auc_ahead",
     "influence_correlation",
     "silhouette",
     "silhouette_classes",
