@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint docs bench clean
+.PHONY: help demo test test-all lint docs bench campaign lowest audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1	/p' $(firstword $(MAKEFILE_LIST)) | while IFS='	' read -r name line; do \
@@ -35,8 +35,18 @@ docs: $(VENV)/.installed-docs ## build the documentation into docs/_build/html, 
 bench: $(VENV)/.installed-bench ## measure speed and memory, side by side with torchdiffeq and diffrax
 	$(BIN)/python benchmarks/run.py
 
+campaign: $(VENV)/.installed-dev ## try to break it: kills, fuzzed files, faults, a million calls (about an hour)
+	$(BIN)/python -m benchmarks.campaign
+
+lowest: ## run the quick tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	$(PYTHON) benchmarks/lowest.py $(VENV)-lowest
+
+audit: $(VENV)/.installed-dev ## look for known vulnerabilities of the installed packages (needs a network)
+	$(PIP) install --quiet pip-audit
+	$(BIN)/python -m pip_audit --skip-editable
+
 clean: ## remove .venv, caches, builds and the demo's report
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist demo docs/_build docs/_parts docs/api docs/results
+	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .ruff_cache .hypothesis build dist demo docs/_build docs/_parts docs/api docs/results
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each set of dependencies, so that pip runs only when they changed.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from . import api, benchmarks, commands, guide, results
+from . import api, benchmarks, commands, guide, reliability, results
 
-for made in (api, commands, results, guide, benchmarks):
+for made in (api, commands, results, guide, benchmarks, reliability):
     made.write(Path(__file__).parent.parent)

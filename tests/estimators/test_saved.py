@@ -275,3 +275,23 @@ def test_an_exported_program_has_no_answer_beyond_its_steps(forecaster, frame, t
     for queried, known in (([[1.0, 2.0]], True), ([[1.0, 1e4]], False)):
         mean, sd = program.call(times, values, np.ones(1, np.int32), np.asarray(queried, np.float32))
         assert (np.isfinite(mean).all() and np.isfinite(sd).all()) if known else np.isnan(mean).all()
+
+
+DEAD = 2**22 + 1  # a process that cannot be: numbers of processes end before
+
+
+def test_what_a_killed_save_left_behind_is_removed(forecaster, folder):
+    (folder.parent / f".{folder.name}-{DEAD}-0123abcd-new").mkdir()
+    running = folder.parent / f".{folder.name}-{os.getpid()}-0123abcd-new"
+    running.mkdir()
+    forecaster.save(folder)
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name, running.name}
+
+
+def test_a_save_killed_between_its_two_moves_is_completed(folder):
+    new, old = (folder.with_name(f".{folder.name}-{DEAD}-0123abcd-{kind}") for kind in ("new", "old"))
+    before = (folder / HEAD).read_bytes()
+    folder.rename(new)
+    old.mkdir()
+    load(folder)
+    assert (folder / HEAD).read_bytes() == before and not new.exists() and not old.exists()

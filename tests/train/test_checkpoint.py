@@ -14,7 +14,7 @@ import pytest
 from toy_task import Descent, Place, place, same, split
 
 from acenode.train import CheckpointMismatch, Member, Recipe, fit
-from acenode.train.checkpoint import load_arrays, load_head, save_arrays, write_atomically
+from acenode.train.checkpoint import DamagedCheckpoint, load_arrays, load_head, save_arrays, write_atomically
 from acenode.train.fit import _fingerprint
 
 TREE = {"a": jnp.arange(3.0), "b": [jnp.asarray(7, jnp.int32), "a word", None], "c": jnp.asarray([[True], [False]])}
@@ -204,9 +204,22 @@ def test_a_schedule_without_bounds_has_its_checkpoint(tmp_path):
 def test_what_a_killed_write_left_behind_does_not_matter(written, tmp_path):
     path = tmp_path / "run"
     path.write_bytes(written.read_bytes())
-    (tmp_path / ".run.12345.part").write_bytes(written.read_bytes()[:100])
+    dead, running = (tmp_path / f".run.{pid}.part" for pid in (2**22 + 1, os.getppid()))
+    for part in (dead, running):
+        part.write_bytes(written.read_bytes()[:100])
     longer = replace(RECIPE, epochs=3)
     assert same(run(path, recipe=longer).models, run(recipe=longer).models)
+    assert running.exists() and not dead.exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:-9], lambda c: c[:-1] + bytes([c[-1] ^ 1]), lambda c: b"", lambda c: c[9:]]
+)
+def test_a_damaged_checkpoint_is_refused(written, tmp_path, damage):
+    path = tmp_path / "run"
+    path.write_bytes(damage(written.read_bytes()))
+    with pytest.raises(DamagedCheckpoint, match="run is damaged .*delete it and train again"):
+        run(path)
 
 
 class Weighed(eqx.Module):

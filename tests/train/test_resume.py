@@ -100,7 +100,7 @@ def test_killed_while_writing_and_asked_for_more_epochs(folder, uninterrupted):
     (part,) = folder.glob(".longer.*.part")
     assert 0 < part.stat().st_size < (folder / "longer").stat().st_size
     finish(start(folder, "longer"))
-    assert equal(folder, "longer")
+    assert equal(folder, "longer") and not part.exists()
 
 
 def test_the_compiled_programs_are_kept_between_processes(folder, uninterrupted):

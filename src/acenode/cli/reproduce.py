@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import answered, fail
+from .terminal import answered, device_failed, fail
 
 if TYPE_CHECKING:
     from ..paper.baselines import Baseline
@@ -60,6 +60,8 @@ def reproduce(
     runs: Annotated[Path, typer.Option(help="Folder for checkpoints.")] = Path("runs"),
 ) -> None:
     """Train rows of a table of the paper, seeds as one ensemble; resumes where it was stopped."""
+    from jax.errors import JaxRuntimeError
+
     from ..datasets.files import DataCorrupted, DataNotFound
     from ..paper import climate, physiome
     from ..paper.reproduce import reproduce as run_row
@@ -68,6 +70,7 @@ def reproduce(
     from ..paper.tables import names, rows_of
     from ..paper.together import OutOfTime, together
     from ..train import CheckpointMismatch
+    from ..train.checkpoint import DamagedCheckpoint
 
     if table not in names():
         fail(f"no table {table!r}. There are: {', '.join(names())}.")
@@ -109,8 +112,18 @@ def reproduce(
     except OutOfTime:
         typer.echo(f"{minutes:g} minutes are over. The same call resumes from the last whole epoch.", err=True)
         raise typer.Exit(UNFINISHED) from None
-    except (DataNotFound, DataCorrupted, BrokenResult, CheckpointMismatch, Refused, ImportError) as error:
+    except (
+        DataNotFound,
+        DataCorrupted,
+        BrokenResult,
+        CheckpointMismatch,
+        DamagedCheckpoint,
+        Refused,
+        ImportError,
+    ) as error:
         fail(str(error))
+    except JaxRuntimeError as error:
+        fail(device_failed(error))
     except OSError as error:
         fail(f"cannot use {error.filename or 'a file'}: {error.strerror or error}.")
 

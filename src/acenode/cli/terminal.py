@@ -21,6 +21,8 @@ def fail(sentence: str) -> NoReturn:
 
 def checked(call: Callable[[], Result]) -> Result:
     """What `call` gives; a fault of the user's ends the command with a sentence, a warning is a line."""
+    from jax.errors import JaxRuntimeError
+
     from ..train import CheckpointMismatch
 
     def show(message, category, *_) -> None:
@@ -38,6 +40,14 @@ def checked(call: Callable[[], Result]) -> Result:
             fail(f"{error.filename or 'a file'}: {error.strerror or error}. Choose another place, or free some space.")
         except ValueError as error:
             fail(str(error))
+        except JaxRuntimeError as error:
+            fail(device_failed(error))
+
+
+def device_failed(error: Exception) -> str:
+    """That a device was lost or full, and what to do."""
+    lines = str(error).splitlines() or ["no reason given"]
+    return f"the device failed ({lines[0]}). Whole epochs are kept: the same command resumes from the last one."
 
 
 @contextmanager

@@ -147,7 +147,10 @@ def scaled(clean: np.ndarray) -> np.ndarray:
 
 
 def load_model(path: Path) -> dict[str, Any]:
-    """The names that a `model.py` defines. It is executed; no compiled copy of it is written into the checkout."""
+    """The names that a `model.py` defines. It is executed; no compiled copy of it is written into the checkout.
+
+    The one place where acenode executes a file: a program in the checkout that the user names, not data or a model.
+    """
     names: dict[str, Any] = {"__name__": "model", "__file__": str(path)}
     try:
         exec(compile(path.read_bytes(), path, "exec"), names)

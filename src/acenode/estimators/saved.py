@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
-from safetensors import SafetensorError
 
+from ..train.checkpoint import DamagedCheckpoint, is_left_behind
 from .card import CARD, card
 
 FORMAT = 4
@@ -39,7 +39,8 @@ def save(estimator: Any, folder: str | Path, metrics: Mapping[str, float] | None
     try:
         check_target(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = _beside(target)
+        _settle(target)
+        part = _beside(target, "new")
         try:
             part.mkdir()
             _write(estimator, part)
@@ -66,8 +67,22 @@ def check_target(target: Path) -> None:
         )
 
 
-def _beside(target: Path) -> Path:
-    return target.absolute().parent / f".{target.absolute().name}-{secrets.token_hex(4)}"
+def _beside(target: Path, kind: str) -> Path:
+    """A folder for the new model while it is written, or for the old one while it is replaced."""
+    place = target.absolute()
+    return place.parent / f".{place.name}-{os.getpid()}-{secrets.token_hex(4)}-{kind}"
+
+
+def _settle(target: Path) -> None:
+    """What a save that was killed left behind: the new model is put in its place if it was complete, else removed."""
+    place = target.absolute()
+    pattern = re.compile(rf"\.{re.escape(place.name)}-(\d+)-[0-9a-f]{{8}}-(new|old)")
+    found = [(path, pattern.fullmatch(path.name)) for path in place.parent.iterdir()] if place.parent.is_dir() else []
+    left = {match[2]: path for path, match in found if match and is_left_behind(match[1])}
+    if len(left) == 2 and not place.exists():  # killed between the two moves
+        os.replace(left["new"], place)
+    for path in left.values():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write(estimator: Any, part: Path) -> None:
@@ -121,7 +136,7 @@ def _put(part: Path, target: Path) -> None:
     if not target.exists():
         os.replace(part, target)
         return
-    old = _beside(target)
+    old = _beside(target, "old")
     os.replace(target, old)
     try:
         os.replace(part, target)
@@ -134,6 +149,8 @@ def _put(part: Path, target: Path) -> None:
 def read_head(folder: str | Path) -> dict[str, Any]:
     """What a saved model says of itself, checked."""
     place = Path(folder)
+    if not place.exists():
+        _settle(place)
     if not (place / HEAD).is_file():
         raise ModelFolderError(
             f"{place} is not a saved model: it has no {HEAD}. Give a folder made by `acenode train` or `save`."
@@ -213,10 +230,8 @@ def load(folder: str | Path, model: Any = None) -> Any:
         in_precision = jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded)
         estimator.members_ = Members(tuple(names), tuple(weights), tuple(map(without_sampling, in_precision)))
         estimator.model_ = estimator.members_.models[0]
-    except SafetensorError as error:
-        raise ModelFolderError(
-            f"{Path(folder) / ARRAYS} is damaged ({error}); restore the folder or train again."
-        ) from error
+    except DamagedCheckpoint as error:
+        raise ModelFolderError(str(error)) from error
     except (KeyError, TypeError, CheckpointMismatch) as error:
         fix = _made_by_newer(head) or "restore the folder or train again"
         raise ModelFolderError(f"{folder} does not fit together ({error}); {fix}.") from error

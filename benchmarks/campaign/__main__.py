@@ -1,0 +1,5 @@
+"""`python -m benchmarks.campaign`."""
+
+from .run import main
+
+main()
