@@ -2,4 +2,5 @@
 
 from .run import main
 
-main()
+if __name__ == "__main__":  # a worker process of a part imports this module too
+    main()

@@ -17,6 +17,7 @@ from scipy.integrate import solve_ivp
 
 from acenode.ode import Solver
 from acenode.ode.solver import Status
+from acenode.train import enable_compilation_cache
 
 from .solver_fields import (
     CLOSED_FORMS,
@@ -39,7 +40,6 @@ from .tally import Tally
 
 SMOOTH, ROUGH = 100.0, 1000.0  # a jump inside of a step is seen by one stage, and underestimated
 BATCH = 8
-_MOST_EVALUATIONS = 100_000
 _LARGEST = 1e300
 
 
@@ -124,14 +124,15 @@ def problems(seed: int) -> Iterator[Problem]:
             chosen = {"method": method, "adjoint": adjoint}
             yield Problem("rotation", rotation, two, *smooth, solvable=True, **chosen)
             yield Problem("exploding, square", square, uniform(0.5, 3), uniform(0.1, 2), grid(1.0), **chosen)
-            yield Problem("stiff, cosine", follows_cosine, one, powers(1, 9), grid(2.0), stiff=True, **chosen)
 
 
 def run(scale: float) -> dict[str, Any]:
     """Solve about 2,000 problems at scale 1."""
+    enable_compilation_cache()
     tally, scipy_wrong = Tally(), 0
     for seed in range(max(1, round(5 * scale))):
         for problem in problems(seed):
+            print(f"  {problem.name}: {tally.tried.total()} solved, {tally.losses.total()} losses", flush=True)
             with jax.enable_x64(problem.dtype is np.float64):
                 scipy_wrong += check(problem, tally)
     return tally.result(scipy_rk45_wrong_without_a_word=scipy_wrong)
@@ -154,7 +155,7 @@ def check(problem: Problem, tally: Tally) -> int:
         tally.add(kind, loss, status)
         if problem.dtype is np.float64:
             own = y0[k], p[k], times[k]
-            theirs = scipy_solution(problem, *own, "RK45", problem.rtol, problem.atol)
+            theirs = scipy_solution(problem, *own, "RK45", problem.rtol, problem.atol, 3000)
             scipy_wrong += bool(_wrong(theirs, *reference(problem, *own)).any())
     return scipy_wrong
 
@@ -218,22 +219,22 @@ def reference(problem: Problem, y0, p, times) -> tuple[np.ndarray, np.ndarray]:
 def _exact(problem: Problem, y0, p, times) -> np.ndarray:
     closed = CLOSED_FORMS.get(problem.field)
     if closed is None:
-        method = "Radau" if problem.stiff else "DOP853"
-        return scipy_solution(problem, y0, p, times, method, problem.rtol * 1e-4, problem.atol * 1e-4)
+        method = "LSODA" if problem.stiff else "DOP853"
+        return scipy_solution(problem, y0, p, times, method, problem.rtol * 1e-4, problem.atol * 1e-4, 50_000)
     with np.errstate(all="ignore"):
         out = np.array([closed(y0, p, t - times[0]) for t in times], float)
-    return np.where(np.abs(out) < _LARGEST, out, np.nan)
+    return np.where(np.isfinite(out), out, np.nan)
 
 
 class _TooLong(Exception):
     """scipy was stopped."""
 
 
-def scipy_solution(problem: Problem, y0, p, times, method: str, rtol: float, atol: float) -> np.ndarray:
+def scipy_solution(problem: Problem, y0, p, times, method: str, rtol: float, atol: float, most: int) -> np.ndarray:
     """scipy's solution at the times, NaN where it has none or takes too long."""
     out = np.full((len(times), len(y0)), np.nan)
     later = np.unique(times[times > times[0]]) - times[0]
-    left = _MOST_EVALUATIONS
+    left = most
 
     def field(t, y):
         nonlocal left
@@ -247,8 +248,8 @@ def scipy_solution(problem: Problem, y0, p, times, method: str, rtol: float, ato
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            solution = solve_ivp(field, (0.0, later[-1]), y0, method, t_eval=later, rtol=max(rtol, 1e-12), atol=atol)
-            found |= dict(zip(solution.t.tolist(), solution.y.T, strict=True))
+            solution = solve_ivp(field, (0.0, later[-1]), y0, method, t_eval=later, rtol=max(rtol, 1e-11), atol=atol)
+            found |= dict(zip(np.asarray(solution.t).tolist(), np.asarray(solution.y).T, strict=True))
         except (_TooLong, ValueError):  # it refuses a state that is not finite
             pass
     for i, t in enumerate(times - times[0]):

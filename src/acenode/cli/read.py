@@ -4,6 +4,7 @@ import csv
 import gzip
 import os
 import re
+import zlib
 from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
@@ -50,7 +51,7 @@ def read_table(
             return _read_parquet(path)
         names, separator = _header(path)
         cells = _cells(path, names, separator)
-    except (pl.exceptions.PolarsError, OSError, EOFError, csv.Error, UnicodeDecodeError) as error:
+    except (pl.exceptions.PolarsError, OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError) as error:
         fault = str(error).splitlines()[0]
         if isinstance(error, UnicodeDecodeError) or "utf-8" in fault:
             raise UnreadableFile(f"{path}: the text of the file is not UTF-8; save it as UTF-8.") from error
