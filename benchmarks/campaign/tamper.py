@@ -29,6 +29,7 @@ from .tally import Tally
 EXECUTES = re.compile(r"pickle\.loads?\(|cloudpickle|joblib\.load\(|(?<![\w.])(?:eval|exec)\(|allow_pickle=True")
 # Its systems are published as Python programs: making that data set is running those of a checkout that the user names.
 PROGRAMS = {"datasets/physiome_raw.py"}
+ROOT = Path(acenode.__file__).parent
 
 
 class Bomb:
@@ -48,16 +49,20 @@ def run(scale: float) -> dict[str, Any]:
             (Classifier(**SMALL, label="state", model="gru-d"), labelled(frame)),
             (Imputer(**SMALL, model="gru-d"), frame),
         ):
-            folder = untrained(estimator, table).save(Path(type(estimator).__name__))
-            _heads(folder, scale, tally)
-            _weights(folder, scale, tally)
-            _versions(folder, tally)
-            _absent(folder, tally)
-            _bombs_in_a_model(folder, tally)
-            load(folder)
+            tamper_with(untrained(estimator, table).save(Path(type(estimator).__name__)), scale, tally)
         _bombs_in_data(Path("formats"), tally)
-    _executed(tally)
+    look_into_modules(tally)
     return tally.result()
+
+
+def tamper_with(folder: Path, scale: float, tally: Tally) -> None:
+    """Every way to change one saved model; it is as before afterwards."""
+    _heads(folder, scale, tally)
+    _weights(folder, scale, tally)
+    _versions(folder, tally)
+    _absent(folder, tally)
+    _bombs_in_a_model(folder, tally)
+    load(folder)
 
 
 def _heads(folder: Path, scale: float, tally: Tally) -> None:
@@ -177,10 +182,9 @@ def _refused(folder: Path, changed: dict[str, bytes], names: tuple[str, ...], wo
     return f"it was loaded ({hashlib.sha256(b''.join(changed.values())).hexdigest()[:8]})"
 
 
-def _executed(tally: Tally) -> None:
+def look_into_modules(tally: Tally) -> None:
     """No module of the package unpickles or evaluates what it reads."""
-    root = Path(acenode.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
         found = EXECUTES.search(path.read_text()) if name not in PROGRAMS else None
         tally.add("module", f"{name} has {found[0]}" if found else None)

@@ -4,6 +4,8 @@ import csv
 import gzip
 import os
 import re
+import subprocess
+import sys
 import zlib
 from collections.abc import Collection
 from datetime import datetime
@@ -127,6 +129,7 @@ def write_table(frame: Any, path: Path) -> None:
 def _read_parquet(path: Path) -> pl.DataFrame:
     """The file; dates in a zone that is an offset, such as +05:30, are text, as polars has no such zones."""
     os.environ.setdefault("POLARS_IGNORE_TIMEZONE_PARSE_ERROR", "1")  # else it ends the process on them
+    _check_parquet(path)
     frame = pl.read_parquet(path)
     for column in frame:
         zone = getattr(column.dtype, "time_zone", None) or ""
@@ -135,6 +138,25 @@ def _read_parquet(path: Path) -> pl.DataFrame:
             local = utc + datetime.strptime(zone, "%z").utcoffset()
             frame = frame.with_columns(local.dt.strftime(f"%Y-%m-%dT%H:%M:%S%.f{zone}"))
     return frame
+
+
+def _check_parquet(path: Path) -> None:
+    """Refuse a damaged file before polars reads it, which ends the process on some."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:  # then another process reads it first
+        code = "import sys, polars; polars.read_parquet(sys.argv[1])"
+        tried = subprocess.run([sys.executable, "-c", code, path], capture_output=True)
+        if tried.returncode:
+            raise OSError("it is damaged or not Parquet") from None
+        return
+    try:
+        with parquet.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group)
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
 
 
 def _check_file(path: Path) -> None:

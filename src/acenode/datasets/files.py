@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +28,13 @@ class Remote(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """The folder in which downloads and parsed copies are kept."""
+    """The folder in which downloads and parsed copies are kept; below that of temporary files without a home."""
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("acenode", appauthor=False)) / "data"
+    folder = Path(platformdirs.user_cache_dir("acenode", appauthor=False))
+    if not folder.is_absolute():  # a folder named ~ in the working one
+        folder = Path(tempfile.gettempdir()) / "acenode"
+    return folder / "data"
 
 
 def user_folders(name: str, data_dir: Folder | None = None) -> list[Path]:

@@ -19,6 +19,8 @@ def enable_compilation_cache() -> None:
     if wish == "off" or jax.config.values["jax_compilation_cache_dir"] is not None:
         return
     folder = Path(wish) if wish else Path(platformdirs.user_cache_dir("acenode")) / "compiled"
+    if not wish and not folder.is_absolute():  # without a home, it would be a folder named ~ in the working one
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to costs time, not the run
