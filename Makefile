@@ -43,7 +43,8 @@ lowest: ## run the quick tests with the lowest versions that pyproject.toml allo
 
 audit: $(VENV)/.installed-dev ## look for known vulnerabilities of the installed packages (needs a network)
 	$(PIP) install --quiet pip-audit
-	$(BIN)/python -m pip_audit --skip-editable
+	$(BIN)/python -m pip freeze --exclude-editable > $(VENV)/audited.txt
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip --requirement $(VENV)/audited.txt
 
 clean: ## remove .venv, caches, builds and the demo's report
 	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .ruff_cache .hypothesis build dist demo docs/_build docs/_parts docs/api docs/results

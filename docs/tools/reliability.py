@@ -88,9 +88,4 @@ def _versions() -> list[str]:
         rows.append(
             [f"{part} versions", f"{file['passed']} passed, {file['failed']} failed", f"Python {file['python']}", named]
         )
-    audit = _read("audit")
-    if audit is None:
-        rows.append(["known vulnerabilities", NOT_MEASURED, "", ""])
-    else:
-        rows.append(["known vulnerabilities", str(audit["found"]), f"{audit['packages']} packages", audit["when"][:10]])
     return table(["", "result", "of", "with"], rows)
