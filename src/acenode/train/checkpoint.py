@@ -17,7 +17,8 @@ from jaxtyping import PyTree
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-_HEAD, _HEAD_SUM, _ARRAYS_SUM = "head", "sha256 of head", "sha256 of arrays"
+# All in one entry of the metadata: of several, the order in the file is another in every process.
+_HEAD, _SUMS = "head", "sha256"
 
 
 class CheckpointMismatch(ValueError):
@@ -62,17 +63,25 @@ def save_arrays(path: Path, tree: PyTree, head: dict[str, Any]) -> None:
     """Every array of `tree`, in the order of its leaves, and `head`, which must fit into JSON."""
     arrays = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_array(leaf)]
     named = {f"{i:05d}": np.asarray(leaf, order="C") for i, leaf in enumerate(arrays)}
-    words = json.dumps(head)
-    sums = {_HEAD_SUM: hashlib.sha256(words.encode()).hexdigest(), _ARRAYS_SUM: _digest(list(named.values()))}
-    write_atomically(Path(path), save(named, metadata={_HEAD: words, **sums}))
+    sums = {"head": _digest_of_head(head), "arrays": _digest(list(named.values()))}
+    write_atomically(Path(path), save(named, metadata={_HEAD: json.dumps({**head, _SUMS: sums})}))
 
 
 def load_head(path: Path) -> dict[str, Any]:
     with _opened(path) as file:
-        metadata = file.metadata() or {}
-        words = metadata[_HEAD]
-        _check(metadata.get(_HEAD_SUM), hashlib.sha256(words.encode()).hexdigest())
-        return json.loads(words)
+        head, sums = _read_head(file)
+        _check(sums.get("head"), _digest_of_head(head))
+        return head
+
+
+def _read_head(file: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """The head and the checksums; older files have none."""
+    head = json.loads((file.metadata() or {})[_HEAD])
+    return head, head.pop(_SUMS, {})
+
+
+def _digest_of_head(head: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(head).encode()).hexdigest()
 
 
 @contextmanager
@@ -95,7 +104,7 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
 
 
 def _check(written: str | None, found: str) -> None:
-    if written is not None and written != found:  # older files have none
+    if written is not None and written != found:
         raise ValueError("its content was changed since it was written")
 
 
@@ -105,7 +114,7 @@ def load_arrays(path: Path, like: PyTree) -> PyTree:
     leaves, structure = jax.tree.flatten(arrays)
     with _opened(path) as file:
         loaded = [file.get_tensor(name) for name in sorted(file.keys())]
-        _check((file.metadata() or {}).get(_ARRAYS_SUM), _digest(loaded))
+        _check(_read_head(file)[1].get("arrays"), _digest(loaded))
     if len(loaded) != len(leaves):
         raise CheckpointMismatch(f"{path} holds {len(loaded)} arrays; this run has {len(leaves)}.")
     for i, (new, old) in enumerate(zip(loaded, leaves, strict=True)):
