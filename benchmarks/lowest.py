@@ -22,7 +22,7 @@ TOOLS = ("pyright", "ruff", "acenode")  # which no test needs
 EXTRAS = ("report", "data", "export", "serve", "mlflow", "dev")
 # The solver, the reader of tables, checkpoints, saved models, programs, the service and the command line.
 TESTS = (
-    *("tests/ode/test_analytic.py", "tests/series", "tests/train/test_checkpoint.py", "tests/estimators/test_saved.py"),
+    *("tests/series", "tests/train/test_checkpoint.py", "tests/estimators/test_saved.py", "tests/ode/test_analytic.py"),
     *("tests/estimators/test_onnx.py", "tests/serve/test_service.py", "tests/cli/test_read.py"),
 )
 

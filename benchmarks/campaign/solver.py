@@ -101,7 +101,8 @@ def problems(seed: int) -> Iterator[Problem]:
         yield Problem("discontinuous, late", late, one + 2, starts, grid(1.0), slack=ROUGH, **more)
         yield Problem("exploding, square", square, uniform(0.5, 3), uniform(0.1, 2), grid(1.0), **more)
         yield Problem("exploding, exponential", exponential, one, uniform(0.1, 2), grid(1.0), **more)
-        yield Problem("exploding, linear", linear, one, powers(1, 5), grid(1.0), **more)
+        # To 1e300 takes thousands of steps, whose errors add up.
+        yield Problem("exploding, linear", linear, one, powers(1, 5), grid(1.0), slack=ROUGH, **more)
         yield Problem("zero", zero, one * powers(-30, 30), one, grid(powers(-6, 6)), solvable=True, **more)
         largest = 28 if single else 30
         yield Problem("constant", constant, one, powers(-largest, largest, True), grid(1.0), solvable=True, **more)
