@@ -16,7 +16,7 @@ influence). At last without it. The sign of messages and weights together is arb
 weight draws a row towards the other.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -181,9 +181,10 @@ def _matched(ode: CoEvolvingODE, log_sigma, given: Slopes, phase: Phase, batch: 
         piece = jax.tree.map(lambda x: x.reshape(batch * count, window, *x.shape[2:]), cut)
         value, gradient = jax.value_and_grad(loss)(parameters, piece)
         update, moments = optimiser.update(gradient, moments, parameters)
-        return (optax.apply_updates(parameters, update), moments), value
+        moved: Any = optax.apply_updates(parameters, update)
+        return (moved, moments), value
 
-    start = ((parameters, log_sigma), optimiser.init((parameters, log_sigma)))
+    start: Any = ((parameters, log_sigma), optimiser.init((parameters, log_sigma)))
     ((parameters, log_sigma), _), losses = lax.scan(step, start, jax.random.split(key, phase.steps))
     f, attention = eqx.combine(parameters, rest)
     moved = eqx.tree_at(lambda o: (o.f, o.attention), ode, (f, attention))
