@@ -9,7 +9,7 @@ from typing import Any
 
 from . import put
 
-PACKAGES = ("ode", "series", "models", "tasks", "train", "estimators", "datasets", "report")
+PACKAGES = ("ode", "series", "models", "tasks", "train", "estimators", "datasets", "report", "tuning")
 _MODULES = re.compile(r"\b(?!pathlib\.)(?:[a-z_]+\.)+(?=[A-Za-z_])")  # before the name of a type; ours is another Path
 
 

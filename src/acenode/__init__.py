@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         series as series,
         tasks as tasks,
         train as train,
+        tuning as tuning,
     )
     from .estimators import (
         Classifier as Classifier,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .series import Scaler as Scaler, Series as Series
     from .tasks import Forecast as Forecast
     from .train import Member as Member, Recipe as Recipe, evaluate as evaluate, fit as fit
+    from .tuning import tune as tune
 
 __version__ = "0.1.0"
 
@@ -63,6 +65,7 @@ _NAMES = {
     "estimators": ("Classifier", "Forecaster", "Imputer", "Regressor", "load"),
     "datasets": (),
     "report": (),
+    "tuning": ("tune",),
 }
 _PACKAGE = {name: package for package, names in _NAMES.items() for name in names}
 

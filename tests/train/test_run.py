@@ -7,7 +7,7 @@ import pytest
 from toy_task import Regression, build, pairs, same, split
 
 from acenode.train import Recipe, Run, fit
-from acenode.train.algorithm import _bucketed
+from acenode.train.program import _bucketed
 
 RECIPE = Recipe(epochs=3, batch_size=4)
 

@@ -1,6 +1,7 @@
 """Validation every epoch, the best parameters, stopping early, the history, evaluation."""
 
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 
 import equinox as eqx
 import jax
@@ -11,6 +12,8 @@ from toy_task import NOTHING, Descent, Place, Regression, build, leaves, pairs, 
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
+
+VALIDATION = import_module("acenode.train.evaluate")  # the package has a function of this name
 
 DATA, SPLIT = np.arange(6.0), split(4, 2)
 DESCENT = Recipe(epochs=6, batch_size=4, optimiser="sgd")  # one step an epoch
@@ -232,12 +235,19 @@ class Alone(Descent):
         return jnp.broadcast_to(at, batch.shape)
 
 
-def test_members_are_validated_one_after_the_other():
+def test_members_are_validated_at_once_as_far_as_memory_allows(monkeypatch):
     members = [Member(learning_rate=r) for r in (1.0, 0.5)]
     with pytest.raises(NotImplementedError, match="vmap"):
-        jax.vmap(lambda at: Alone().outputs(Place(at), jnp.zeros(2), None))(jnp.zeros(2))
+        fit(place, Alone(3.0), DATA, SPLIT, DESCENT, members)
+    monkeypatch.setattr(VALIDATION, "AT_ONCE", 1)
     done = fit(place, Alone(3.0), DATA, SPLIT, DESCENT, members)
     assert done.history["validation_distance"][:3].tolist() == [[2.0, 2.5], [1.0, 2.0], [0.0, 1.5]]
+
+
+def test_on_an_accelerator_members_are_validated_one_after_the_other(monkeypatch):
+    assert VALIDATION._at_once(12, 512) == 4 and VALIDATION._at_once(7, 512) == 1 and VALIDATION._at_once(12, 1) == 12
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert VALIDATION._at_once(12, 1) == 1
 
 
 @dataclass(frozen=True)

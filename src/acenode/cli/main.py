@@ -11,6 +11,7 @@ from .reproduce import reproduce
 from .serve import serve
 from .tables import tables
 from .terminal import fail
+from .tune import tune
 
 app = typer.Typer(
     name="acenode",
@@ -45,7 +46,7 @@ def demo(
         fail(f"cannot write to {out}: {error.strerror or error}. Choose another folder with --out.")
 
 
-for command in (tables, reproduce, report, *own.COMMANDS, serve):
+for command in (tables, reproduce, report, *own.COMMANDS, tune, serve):
     app.command()(command)
 app.add_typer(data.app, name="data")
 

@@ -113,8 +113,8 @@ def train(
     place = out.resolve()
     checkpoint = place.with_name(f".{place.name}-training.safetensors")
     checked(lambda: check_target(out))
-    _check_writable(place)
-    frame = _read(data, id=id, labels=label or ())
+    check_writable(place)
+    frame = read(data, id=id, labels=label or ())
     if variable is not None:
         others = [name for name in (*(label or ()), weight, *(static or ()), *(future or ())) if name is not None]
         frame = _wide(frame, id, time, variable, values, others)
@@ -132,7 +132,7 @@ def train(
     checked(lambda: estimator.save(place))
     if finished:
         checkpoint.unlink(missing_ok=True)
-    _show_summary(estimator, out, as_json)
+    show_summary(estimator, out, as_json)
     if report:
         from .own_report import write_report
 
@@ -162,14 +162,14 @@ def predict(
         fail(f"--out {out}: predictions are written as .csv or .parquet.")
     estimator = _load(folder)
     id = estimator.columns_.id
-    frame = _read(data, id=id)
+    frame = read(data, id=id)
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
-    _check_writable(out)
+    check_writable(out)
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        queries = _read(at_file, id=id, like=frame) if at_file else _times(at or [], estimator)
+        queries = read(at_file, id=id, like=frame) if at_file else _times(at or [], estimator)
         predicted = checked(lambda: estimator.predict(frame, at=queries))
     elif estimator.task == "classify":
         predicted = checked(lambda: estimator.predict_proba(frame))
@@ -192,7 +192,7 @@ def evaluate(
     # Of classes named by text some may look like numbers, and be alone in this table.
     classes = [each if isinstance(each, tuple) else (each,) for each in getattr(estimator, "classes_", ())]
     text = {name for k, name in enumerate(roles.labels) if any(isinstance(each[k], str) for each in classes)}
-    frame = _read(data, id=roles.id, labels=roles.labels, text=text)
+    frame = read(data, id=roles.id, labels=roles.labels, text=text)
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     metrics = checked(lambda: estimator.evaluate(frame))
@@ -244,7 +244,7 @@ def export(
     from ..estimators.exported import export as write
 
     estimator = _load(folder)
-    _check_writable(out)
+    check_writable(out)
     described = checked(lambda: write(estimator, out, format=format.value, batch=batch, rows=rows, queries=queries))
     typer.echo(f"written to {out}; how to call it is in {described}")
 
@@ -282,7 +282,7 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
     return False
 
 
-def _read(path: Path, **given: Any) -> Any:
+def read(path: Path, **given: Any) -> Any:
     from .read import read_table
 
     return checked(lambda: read_table(path, **given))
@@ -314,7 +314,7 @@ def _load(folder: Path) -> Any:
     return checked(lambda: load(folder))
 
 
-def _check_writable(out: Path) -> None:
+def check_writable(out: Path) -> None:
     """Find out now, not after hours of training."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -334,7 +334,7 @@ def _times(at: list[str], estimator: Any) -> list[Any]:
         fail(f"--at {' '.join(at)}: expected numbers, as the column {estimator.columns_.time!r} holds.")
 
 
-def _show_summary(estimator: Any, out: Path, as_json: bool) -> None:
+def show_summary(estimator: Any, out: Path, as_json: bool) -> None:
     from .own_report import named_members
 
     summary = asdict(estimator.summary_)

@@ -3,14 +3,16 @@
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .terminal import answered, device_failed, fail
+from .terminal import answered, checked, device_failed, fail
 
 if TYPE_CHECKING:
+    from ..launch import Job
     from ..paper.baselines import Baseline
     from ..paper.row import Row
 
@@ -19,6 +21,12 @@ INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
 STOPPING = (
     "Stopping at the end of the epoch; Ctrl-C again stops at once. The same call resumes from the last whole epoch."
 )
+
+
+class Launcher(StrEnum):
+    local = "local"
+    slurm = "slurm"
+    ray = "ray"
 
 
 def reproduce(
@@ -54,6 +62,17 @@ def reproduce(
     minutes: Annotated[
         float | None,
         typer.Option(min=0, help="Stop at the end of the epoch after so many; the same call resumes (exit status 75)."),
+    ] = None,
+    launcher: Annotated[
+        Launcher,
+        typer.Option(help="Where rows train, one a job: in this process, on Slurm by submitit, or as tasks of Ray."),
+    ] = Launcher.local,
+    resources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--resource",
+            help="KEY=VALUE for the launcher, such as timeout_min=60, slurm_partition=gpu or num_gpus=1; repeat it.",
+        ),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with the data files.")] = None,
     results: Annotated[Path, typer.Option(help="Folder for the result files.")] = Path("results"),
@@ -99,6 +118,20 @@ def reproduce(
         fail(f"--seeds {seeds}: each seed of ushcn is a fold of its data, and there are {climate.FOLDS} of these.")
     seconds = math.inf if minutes is None else 60 * minutes
 
+    if launcher is not Launcher.local:
+        if minutes is not None or jobs > 1:
+            fail(f"--minutes and --jobs are for --launcher local; give {launcher.value} its limits by --resource.")
+        from ..launch import Job
+
+        folders: dict[str, Any] = {"results": str(results.resolve()), "runs": str(runs.resolve())}
+        folders["data_dir"] = None if data_dir is None else str(data_dir.resolve())
+        rates = {"learning_rates": tuple(learning_rate or ()), "penalties": tuple(penalty or ())}
+        told = {**rates, **folders, "epochs": epochs, "grid": grid, "quick": quick, "seeds": tuple(seeded)}
+        _launch([Job(row.table, row.name, row.dataset, **told) for row in chosen], launcher, resources or (), runs)
+        return
+    if resources:
+        fail("--resource is for --launcher slurm or ray.")
+
     def run(row, progress):
         return run_row(row, seeded, results, runs, **budget, quick=quick, data_dir=data_dir, progress=progress)
 
@@ -128,6 +161,37 @@ def reproduce(
         fail(f"cannot use {error.filename or 'a file'}: {error.strerror or error}.")
 
 
+def _launch(jobs: Sequence[Any], launcher: Launcher, resources: Iterable[str], runs: Path) -> None:
+    """Let an engine train the rows, and say of each how it ended."""
+    from ..launch import on_ray, on_slurm
+
+    given = dict(map(_resource, resources))
+    failed = []
+
+    def all_of_them() -> None:
+        outcomes = on_ray(jobs, given) if launcher is Launcher.ray else on_slurm(jobs, runs / "slurm", given)
+        for job, outcome in outcomes:
+            typer.echo(f"{_label(job)}: {outcome.said}", err=outcome.failed)
+            failed.extend([job] * outcome.failed)
+
+    checked(all_of_them)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _resource(given: str) -> tuple[str, Any]:
+    """KEY=VALUE, the value as a number where it is one."""
+    name, equals, value = given.partition("=")
+    if not name or not equals:
+        fail(f"--resource {given}: expected KEY=VALUE, such as timeout_min=60.")
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
+
+
 def _on_sets(sets: Sequence[str], data_dir: Path | None) -> "dict[str, list[Row | Baseline]]":
     """The rows of Physiome-ODE by name, each on all chosen sets."""
     from ..datasets.files import DataNotFound
@@ -141,7 +205,7 @@ def _on_sets(sets: Sequence[str], data_dir: Path | None) -> "dict[str, list[Row 
     return {rows[0].name: list(rows) for rows in zip(*map(physiome.rows, names), strict=True)}
 
 
-def _label(row: "Row | Baseline") -> str:
+def _label(row: "Row | Baseline | Job") -> str:
     return f"{row.dataset}, {row.name}" if row.dataset else row.name
 
 

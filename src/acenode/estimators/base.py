@@ -120,11 +120,16 @@ class Estimator(BaseEstimator):
             raise ValueError(
                 "fit: y is given; what is learned is in the frame itself, labels in a column named by label."
             )
+        budget = Budget(60 * (MINUTES if self.minutes is None else self.minutes))
+        self._train(*self._prepare(frame), budget, checkpoint, progress)
+        return self
+
+    def _prepare(self, frame: Any) -> tuple[Task, Any, Split, Series]:
+        """The task, its data, their split and the scaled series; what is learned of the table is kept."""
         self._check_parameters()
         check_model(self.model)
         if self.ensemble is not None and self.ensemble < 1:
             raise ValueError(f"ensemble={self.ensemble!r}: expected at least 1, or None to choose it.")
-        budget = Budget(60 * (MINUTES if self.minutes is None else self.minutes))
         table, left_out, categories, weights = read_rough(self, frame)
         learned, codes = self._labels(table)
         settings = choose_settings(table, self.model, self.get_params(), self.ahead)
@@ -147,18 +152,28 @@ class Estimator(BaseEstimator):
         self.validation_ids_ = table.ids[split.validation].tolist()
         for name, value in learned.items():
             setattr(self, name, value)
-        self._train(task, data, folds, series, budget, checkpoint, progress)
-        return self
+        return task, data, folds, series
 
     def _train(
         self, task: Task, data: Any, split: Split, series: Series, budget: Budget, checkpoint: Any, progress: Any
     ) -> None:
         """Train one model or search among several; keep the best, the history and a summary."""
+        s, work = self.settings_, self._work(task, data, split)
+        if is_search(self.model):
+            shown = progress if not isinstance(progress, bool) else (Lines() if progress else Quiet())
+            names = () if self.model == AUTO else tuple(self.model)  # pyright: ignore[reportArgumentType]
+            done = Search(work, budget, shown, names, self.ensemble or ENSEMBLE).choose()
+        else:
+            shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
+            done = train_named(work, name_of(self.model), self.ensemble or 1, budget, checkpoint, shown)
+        self._keep(done, work, series, budget.spent)
+
+    def _work(self, task: Task, data: Any, split: Split) -> Work:
+        """What candidates are trained on."""
         s = self.settings_
-        data = jax.tree.map(jnp.asarray, data)
-        work = Work(
+        return Work(
             task,
-            data,
+            jax.tree.map(jnp.asarray, data),
             np.asarray(split.train),
             np.asarray(split.validation),
             self.task,
@@ -168,14 +183,6 @@ class Estimator(BaseEstimator):
             s.penalty,
             s.seed,
         )
-        if is_search(self.model):
-            shown = progress if not isinstance(progress, bool) else (Lines() if progress else Quiet())
-            names = () if self.model == AUTO else tuple(self.model)  # pyright: ignore[reportArgumentType]
-            done = Search(work, budget, shown, names, self.ensemble or ENSEMBLE).choose()
-        else:
-            shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
-            done = train_named(work, name_of(self.model), self.ensemble or 1, budget, checkpoint, shown)
-        self._keep(done, work, series, budget.spent)
 
     def _keep(self, done: Chosen, work: Work, series: Series, seconds: float) -> None:
         best, task = done.best, work.task

@@ -10,6 +10,7 @@ from .groups import (
     hold_attention as hold_attention,
     parameter_count as parameter_count,
 )
+from .hosts import connect_hosts as connect_hosts
 from .progress import (
     Bar as Bar,
     Lines as Lines,

@@ -61,7 +61,7 @@ def is_left_behind(pid: str) -> bool:
 
 def save_arrays(path: Path, tree: PyTree, head: dict[str, Any]) -> None:
     """Every array of `tree`, in the order of its leaves, and `head`, which must fit into JSON."""
-    arrays = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_array(leaf)]
+    arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array | np.ndarray)]
     named = {f"{i:05d}": np.asarray(leaf, order="C") for i, leaf in enumerate(arrays)}
     sums = {"head": _digest_of_head(head), "arrays": _digest(list(named.values()))}
     write_atomically(Path(path), save(named, metadata={_HEAD: json.dumps({**head, _SUMS: sums})}))

@@ -1,6 +1,7 @@
 """Metrics of trained models on chosen samples."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from ..compiled import compiled
 from ..precision import Precision, check_precision, products_in
 from ..tasks.task import Task
+from .layout import Layout
 from .self_check import SelfCheck, agreed_size, check_self_check, is_wanted
+
+AT_ONCE = 2048  # samples of all members together in one call of validation
 
 
 def take(models: PyTree, member: int) -> PyTree:
@@ -68,41 +72,66 @@ def evaluate(
 
 
 def each_member(
-    models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int, self_check: SelfCheck = "auto"
+    models: PyTree,
+    task: Task,
+    data: PyTree,
+    rows,
+    weight,
+    keys: Array,
+    eval_batch: int,
+    self_check: SelfCheck = "auto",
+    layout: Layout | None = None,
 ) -> dict[str, np.ndarray]:
-    """Metrics of every member, each on rows and with a key of its own.
+    """Metrics of every member, each on rows and with a key of its own; all members as one program.
 
-    One program, in which the members are computed one after the other: XLA of jax 0.11.2 was seen to compile stacked
-    members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with another model
-    (`benchmarks/compiler_fault.py`). So the first use of a program is checked there against that of smaller parts.
+    On a CPU several members are computed at once, as many as `AT_ONCE` allows. On an accelerator they are computed one
+    after the other: XLA of jax 0.11.2 was seen to compile stacked members wrongly on a GPU, right in parts of 320
+    samples and wrong in parts of 400, or 250 with another model (`benchmarks/compiler_fault.py`). So the first use of a
+    program is checked there against that of smaller parts.
     """
     data = jax.tree.map(jnp.asarray, data)
     arrays, static = eqx.partition(models, eqx.is_array)
+    layout = layout or Layout(rows.shape[0])
 
     def metrics(size: int, weight) -> dict[str, np.ndarray]:
-        found = _metrics_of_each((arrays, rows, weight, keys), static, task, size, data)
-        return {name: np.asarray(value) for name, value in found.items()}
+        return layout.get(_metrics_of_each(layout, (arrays, rows, weight, keys), static, task, size, data))
 
     if is_wanted(self_check):
         eval_batch = agreed_size(metrics, (models, task, rows, data), min(eval_batch, rows.shape[1]), weight)
     return metrics(eval_batch, weight)
 
 
-def names_of_metrics(models: PyTree, task: Task, data: PyTree, rows, weight, keys: Array, eval_batch: int) -> list[str]:
+def names_of_metrics(
+    models: PyTree, task: Task, data: PyTree, rows, weight, keys: Any, eval_batch: int, layout: Layout
+) -> list[str]:
     """The names that `each_member` gives, from shapes alone; it reuses this trace."""
     arrays, static = eqx.partition(models, eqx.is_array)
-    return list(eqx.filter_eval_shape(_metrics_of_each, (arrays, rows, weight, keys), static, task, eval_batch, data))
+    told = (layout, (arrays, rows, weight, keys), static, task, eval_batch, data)
+    return list(eqx.filter_eval_shape(_metrics_of_each, *told))
 
 
 @compiled
-def _metrics_of_each(members, static, task, eval_batch, data):
-    def one(member):
-        arrays, rows, weight, key = member
-        return metrics_of(eqx.combine(arrays, static), task, eval_batch, rows, weight, data, key)
+def _metrics_of_each(layout: Layout, members, static, task, eval_batch, data):
+    measured, described = eqx.partition(task, eqx.is_array)
 
-    if members[1].shape[0] == 1:
-        return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], members)))
-    return lax.map(one, members)
+    def on_a_device(members, shared):
+        data, measured = shared
+
+        def one(arrays, rows, weight, key):
+            whole = eqx.combine(measured, described)
+            return metrics_of(eqx.combine(arrays, static), whole, eval_batch, rows, weight, data, key)
+
+        count, samples = members[1].shape
+        return layout.each(one, *members, at_once=_at_once(count, min(eval_batch, samples)))
+
+    return layout.sharded(on_a_device)(members, (data, measured))
+
+
+def _at_once(count: int, samples: int) -> int:
+    """How many of `count` members to validate at once: a divisor of it."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return max(k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * samples <= AT_ONCE))
 
 
 def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNGKeyArray) -> dict[str, Array]:

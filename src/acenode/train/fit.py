@@ -15,13 +15,16 @@ import optax
 from jaxtyping import Array, PyTree
 
 from ..tasks.task import Task
-from .algorithm import Program, Rates, Rows
+from .algorithm import Rates
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
 from .evaluate import check_rows, padded, take
 from .health import INACTIVE
+from .layout import Devices, Layout
+from .program import Program, Rows, State
 from .progress import Progress, Quiet, StopTraining
 from .recipe import Member, Recipe
+from .stream import Streamed
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ def fit(
     *,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
+    devices: Devices = None,
+    batch_devices: int = 1,
+    at_once: int | None = None,
+    stream: int | None = None,
 ) -> Fit:
     """Train every member of an ensemble at once and return the best parameters of each.
 
@@ -70,9 +77,19 @@ def fit(
       are not looked at.
     - `checkpoint`: a file that is written after every epoch. Where it exists, the run resumes from it: the same call
       after a kill ends with the same numbers as one that was never stopped.
+    - `devices`: how many, or which of `jax.devices()`, the members are spread over; all of them by default. They do not
+      exchange anything, and a checkpoint can be resumed on another number of devices.
+    - `at_once`: members that a device computes at once, one such block after another; all that it has by default. It
+      bounds memory. With the same `at_once` a member ends in the same bits on any number of devices from two on. One
+      device differs by rounding, as the compiler takes another way for it; so do blocks of other sizes.
+    - `batch_devices`: so many devices share each mini-batch of a member, with one sum of gradients a step. The loss is
+      then the mean of those of their parts.
+    - `stream`: mini-batches that are on a device at a time; the data stay in host memory, and may be larger than that
+      of the device (numpy arrays, or memory maps of files). Validation samples are on the device all the time.
     """
     progress = progress or Quiet()
-    run = Run(build, task, data, splits, recipe, members, checkpoint=checkpoint)
+    given = {"checkpoint": checkpoint, "devices": devices, "batch_devices": batch_devices, "at_once": at_once}
+    run = Run(build, task, data, splits, recipe, members, **given, stream=stream)
     progress.start(recipe, run.members, task, run.epochs)
     try:
         while not run.finished:
@@ -106,6 +123,10 @@ class Run:
         members: Sequence[Member] = (Member(),),
         *,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
+        batch_devices: int = 1,
+        at_once: int | None = None,
+        stream: int | None = None,
     ):
         enable_compilation_cache()
         began = time.perf_counter()
@@ -113,19 +134,33 @@ class Run:
         _check_kinds(build, task, folds, members)
         self.members, self.recipe, self.task = tuple(members), recipe, task
         _check(task, data, folds, recipe, self.members)
-        self._data = jax.tree.map(jnp.asarray, data)
-        self._rows = _rows(folds, self.members)
-        self._rates = Rates(*(jnp.asarray([getattr(m, n) for m in self.members], float) for n in Rates._fields))
-        self._seeds = jnp.asarray([m.seed for m in self.members], jnp.int32)
-        self._program = Program(build, task, recipe, self._rows.train.shape[1])
-        self._state, self._static = self._program.start(self._seeds, self._rows, self._data)
+        self._layout = layout = Layout.of(len(self.members), devices, batch_devices, at_once)
+        rows = _rows(folds, self.members)
+        seeds = jnp.asarray([m.seed for m in self.members], jnp.int32)
+        rates = Rates.of(recipe, self.members)
+        if stream is None:
+            self._program = Program(build, task, recipe, rows.train.shape[1], layout)
+            here = whole = jax.tree.map(jnp.asarray, data)
+        else:
+            if stream < 1 or batch_devices > 1:
+                raise ValueError(f"fit(stream={stream}, batch_devices={batch_devices}): at least 1, and 1 device.")
+            self._program = Streamed(build, task, recipe, rows, layout, data, stream)
+            here, whole, rows = self._program.resident, self._program.data, self._program.resident_rows
+        if self._program.batch % batch_devices:
+            raise ValueError(
+                f"fit(batch_devices={batch_devices}): does not divide the batch of {self._program.batch} samples. "
+                "Choose another batch_size."
+            )
+        state, self._static = self._program.start(seeds, rows, rates, here)
+        self._data = layout.share(here)
+        self._state, self._seeds, self._rows, self._rates = map(layout.put, (state, seeds, rows, rates))
         self.history: dict[str, list] = {}
         self.epochs, self.seconds = 0, 0.0
         self._devices: list[str] = []
         self._path = None if checkpoint is None else Path(checkpoint)
         if self._path is not None:
-            self._fingerprint = _fingerprint(task, recipe, self.members, self._state, self._static, self._data, folds)
-            self._resume(self._path)
+            self._fingerprint = _fingerprint(task, recipe, self.members, state, self._static, whole, folds)
+            self._resume(self._path, state)
         if self.epochs < recipe.epochs:
             self._program.check_monitor(self._state, self._static, self._seeds, self._rows, self._data)
         self.seconds += time.perf_counter() - began
@@ -133,7 +168,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether all epochs are done, or every member has stopped early."""
-        return self.epochs >= self.recipe.epochs or bool(np.all(self._state.stopped))
+        return self.epochs >= self.recipe.epochs or bool(np.all(self._layout.get(self._state.stopped)))
 
     @property
     def samples(self) -> int:
@@ -148,8 +183,9 @@ class Run:
     def epoch(self, steps: int | None = None) -> dict[str, np.ndarray]:
         """Train one more epoch, or so many steps of one, validate, write the checkpoint; the record of it."""
         began = time.perf_counter()
+        had = np.full(len(self.members), self.epochs)
         self._state, record = self._program.epoch(
-            self._state, self._static, self._seeds, self._rows, self._rates, self._data, self.epochs, steps
+            self._state, self._static, self._seeds, self._rows, self._rates, self._data, had, steps
         )
         self.epochs += 1
         self._devices = list(dict.fromkeys([*self._devices, device_kind()]))
@@ -158,19 +194,24 @@ class Run:
         self.seconds += time.perf_counter() - began
         if self._path is not None:
             head = {"fingerprint": self._fingerprint, "epochs": self.epochs, "seconds": self.seconds}
-            save_arrays(self._path, self._state, {**head, "history": self.history, "devices": self._devices})
+            whole = self._layout.get(self._state)
+            if jax.process_index() == 0:  # of several hosts, one writes
+                save_arrays(self._path, whole, {**head, "history": self.history, "devices": self._devices})
         return record
 
     def result(self) -> Fit:
         """The best parameters so far of every member, and how it went."""
-        best = eqx.nn.inference_mode(eqx.combine(self._state.best, self._static))
-        best_epoch, best_score = np.asarray(self._state.best_epoch), np.asarray(self._state.best_score)
+        best, best_epoch, best_score = self._state.best, self._state.best_epoch, self._state.best_score
+        if self._layout.mesh is not None:  # what follows is for one device
+            best = jax.tree.map(jnp.asarray, self._layout.get(best))
+        best_epoch, best_score = self._layout.get((best_epoch, best_score))
+        best = eqx.nn.inference_mode(eqx.combine(best, self._static))
         history = {name: np.asarray(values) for name, values in self.history.items()}
         notes = _notes(history, self.members, best_epoch)
         told = (self.members, self.recipe, history, best_epoch, best_score, self.seconds)
         return Fit(best, *told, notes, tuple(self._devices))
 
-    def _resume(self, path: Path) -> None:
+    def _resume(self, path: Path, like: State) -> None:
         if not path.exists():
             return
         head = load_head(path)
@@ -179,7 +220,7 @@ class Run:
                 f"{path} belongs to another run (other data, model, recipe or members). Move it away, or give "
                 "this run another checkpoint file."
             )
-        self._state = load_arrays(path, self._state)
+        self._state = self._layout.put(load_arrays(path, like))
         self.history, self.epochs, self.seconds = head["history"], head["epochs"], head["seconds"]
         self._devices = head.get("devices", ["unknown"] if self.epochs else [])
 
@@ -264,7 +305,7 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     fields = ("optimiser", "attention_optimiser", "initial_optimiser")
     named = {n: v if isinstance(v := getattr(recipe, n), str | type(None)) else "adam" for n in fields}
     plain = replace(recipe, epochs=1, schedule=None, self_check="auto", **named)
-    digest.update(repr((asdict(plain), [asdict(m) for m in members])).encode())
+    digest.update(repr((asdict(plain), [m.given() for m in members])).encode())
     if recipe.schedule is not None:
         probed = jax.vmap(recipe.schedule)(jnp.arange(0, 100_000, 50))
         with np.errstate(over="ignore"):  # a factor may grow past single precision this far on

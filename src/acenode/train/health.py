@@ -9,6 +9,7 @@ from ..compiled import compiled
 from ..ode import Attention, CoEvolvingODE, Elementwise, Pairwise
 from ..tasks.task import AttentionTask, Task
 from .groups import has_attention
+from .layout import Layout
 
 INACTIVE = 0.01  # a smaller change of all weights along the solve is none
 SAMPLES = 32  # of the validation data
@@ -60,18 +61,24 @@ def _spread(h: Float[Array, "batch times ..."]) -> Float[Array, ""]:
     return jnp.var(h.reshape(*h.shape[:2], -1), axis=-1).mean()
 
 
-def health_of_members(models: PyTree, task: Task, data: PyTree, rows, keys) -> dict[str, Array]:
+def health_of_members(models: PyTree, task: Task, data: PyTree, rows, keys, layout: Layout) -> dict[str, Array]:
     """`attention_health` of every member on its first rows; nothing where there is none."""
     if not (isinstance(task, AttentionTask) and has_attention(models)):
         return {}
-    return _of_each(*eqx.partition(models, eqx.is_array), task, data, rows[:, :SAMPLES], keys)
+    return _of_each(layout, *eqx.partition(models, eqx.is_array), task, data, rows, keys)
 
 
 @compiled
-def _of_each(arrays, static, task: AttentionTask, data, rows, keys):
-    def one(member):
-        arrays, rows, key = member
-        batch = jax.tree.map(lambda x: x[rows], data)
-        return attention_health(eqx.combine(arrays, static), task, batch, key)
+def _of_each(layout: Layout, arrays, static, task: AttentionTask, data, rows, keys):
+    measured, described = eqx.partition(task, eqx.is_array)
 
-    return jax.lax.map(one, (arrays, rows, keys))
+    def on_a_device(own, shared):
+        data, measured = shared
+
+        def one(arrays, rows, key):
+            batch = jax.tree.map(lambda x: x[rows[:SAMPLES]], data)
+            return attention_health(eqx.combine(arrays, static), eqx.combine(measured, described), batch, key)
+
+        return layout.each(one, *own, at_once=1)
+
+    return layout.sharded(on_a_device)((arrays, rows, keys), (data, measured))

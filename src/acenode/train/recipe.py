@@ -133,8 +133,11 @@ class Recipe:
         given = (self.optimiser, self.attention_optimiser, self.initial_optimiser)
         return tuple(each for each in given if not isinstance(each, str | type(None)))
 
-    def transformation(self, group: str, rate) -> optax.GradientTransformation:
-        """The optimiser of a group (main, attention or initial); `rate` is the member's learning rate now."""
+    def transformation(self, group: str, rate, weight_decay=None) -> optax.GradientTransformation:
+        """The optimiser of a group (main, attention or initial).
+
+        `rate` is the member's learning rate now, `weight_decay` that of its main parameters where it has one.
+        """
         own = {"main": None, "attention": self.attention_optimiser, "initial": self.initial_optimiser}[group]
         optimiser = self.optimiser if own is None else own
         decay = {"main": self.weight_decay, "attention": self.attention_decay, "initial": self.initial_decay}[group]
@@ -143,6 +146,8 @@ class Recipe:
         if group == "main" and self.clip is not None:
             parts.append(optax.clip_by_global_norm(self.clip))
         decayed = [optax.add_decayed_weights(decay)] if decay else []
+        if group == "main" and weight_decay is not None:
+            decayed = [optax.add_decayed_weights(weight_decay)]
         if not isinstance(optimiser, str):
             return optax.chain(*parts, *decayed, optimiser)
         scaled = [OPTIMISERS[optimiser]()]
@@ -153,12 +158,16 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Member:
-    """One run of an ensemble: its seed, its fold of the data, its learning rate and its lambda (Equation 6)."""
+    """One run of an ensemble: its seed, its fold of the data, its learning rate and its lambda (Equation 6).
+
+    `weight_decay` is that of the recipe by default.
+    """
 
     seed: int = 0
     fold: int = 0
     learning_rate: float = 1e-3
     penalty: float = 0.0
+    weight_decay: float | None = None
 
     def __post_init__(self):
         if not -(2**31) <= self.seed < 2**31:
@@ -167,9 +176,15 @@ class Member:
             raise ValueError(f"Member(learning_rate={self.learning_rate}): must be a positive number.")
         if not 0 <= self.penalty < math.inf:
             raise ValueError(f"Member(penalty={self.penalty}): must be a number, not negative.")
+        if self.weight_decay is not None and not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"Member(weight_decay={self.weight_decay}): must be a number, not negative.")
+
+    def given(self) -> dict[str, int | float]:
+        """What it has of its own."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def __str__(self) -> str:
-        return ", ".join(f"{k}={v:g}" for k, v in asdict(self).items())
+        return ", ".join(f"{k}={v:g}" for k, v in self.given().items())
 
 
 def members(

@@ -1,0 +1,135 @@
+"""Past one device: four devices against one, many trials as one program against separate fits, streamed data.
+
+    python benchmarks/scale.py --out scale-cpu
+
+All are ratios of times from this one process, in which a CPU is made to look like four devices. They share its cores:
+four cannot be quicker than one, and what is measured is what spreading costs.
+"""
+
+import os
+
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
+
+import statistics
+import time
+import warnings
+
+import jax
+import numpy as np
+from measure import interleaved
+from record import arguments, save, show
+
+import acenode as ace
+from acenode.datasets import regions
+from acenode.datasets.split import Split
+from acenode.models import GRUD, Filter
+from acenode.series import forecast
+from acenode.tasks import GaussianHead, Headed
+from acenode.train import Member, Recipe, Run
+
+HIDDEN = 16
+BATCH = 32
+
+
+def build(key):
+    one, two = jax.random.split(key)
+    return Headed(Filter(GRUD(6, HIDDEN, key=one)), GaussianHead(HIDDEN, 6, key=two))
+
+
+def problem(samples: int):
+    data = regions.generate(samples=samples, until=4.0, rows=12, seed=0)
+    rows = np.arange(samples)
+    cut = samples - 64
+    return forecast(data.series, after=2.0), Split(rows[:cut], rows[cut:], rows[:0])
+
+
+def run_of(data, split, members: int, **given) -> Run:
+    recipe = Recipe(epochs=10_000, batch_size=BATCH, algorithm="joint", validate_every=10_000)
+    return Run(build, ace.Forecast(), data, split, recipe, [Member(k) for k in range(members)], **given)
+
+
+def devices(samples: int, members: int, rounds: int) -> list[dict]:
+    """An epoch of the same ensemble on one, two and four devices."""
+    data, split = problem(samples)
+    runs = {n: run_of(data, split, members, devices=n) for n in (1, 2, 4)}
+    times = interleaved({str(n): run.epoch for n, run in runs.items()}, rounds, 1.0)
+    alone = times["1"].median_ms
+    return [
+        {
+            "devices": n,
+            "members": members,
+            **times[str(n)].as_dict(),
+            "ratio": round(times[str(n)].median_ms / alone, 3),
+        }
+        for n in runs
+    ]
+
+
+def streaming(samples: int, rounds: int) -> list[dict]:
+    """An epoch with the data on the device, and with so many mini-batches there at a time."""
+    data, split = problem(samples)
+    runs = {"on the device": run_of(data, split, 1, devices=1)}
+    runs |= {f"{k} mini-batches": run_of(data, split, 1, devices=1, stream=k) for k in (4, 16)}
+    times = interleaved({name: run.epoch for name, run in runs.items()}, rounds, 1.0)
+    alone = times["on the device"].median_ms
+    return [{"data": n, **times[n].as_dict(), "ratio": round(times[n].median_ms / alone, 3)} for n in runs]
+
+
+def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
+    """`tune` against separate fits of as many epochs, a few of which are measured; compilation counts in both."""
+    import polars as pl
+
+    random = np.random.default_rng(0)
+    ids, hours = np.repeat(np.arange(series), 10), np.tile(np.arange(10.0), series)
+    values = np.sin(hours / 2 + ids) + 0.1 * random.normal(size=len(ids))
+    frame = pl.DataFrame({"id": ids, "time": hours, "a": values, "b": np.cos(hours / 2 + ids)})
+    given = {"model": "gru-d", "hidden": 8, "epochs": epochs, "patience": epochs}
+    separate = []
+    for k in range(fits):
+        began = time.perf_counter()
+        ace.Forecaster(**given, minutes=60, seed=k, learning_rate=1e-3 * (k + 1)).fit(frame)
+        separate.append(time.perf_counter() - began)
+    began = time.perf_counter()
+    found = ace.tune(ace.Forecaster(**given), frame, trials=trials, minutes=60, hidden=(8,), devices=1)
+    together = time.perf_counter() - began
+    told = [t for t in found.study.trials if t.state.name in ("COMPLETE", "PRUNED")]
+    later = statistics.median(separate[1:])
+    expected = separate[0] + (trials - 1) * later
+    return {
+        "trials": len(told),
+        "dropped_early": len([t for t in told if t.state.name == "PRUNED"]),
+        "epochs_of_all_trials": sum(t.user_attrs["epochs"] for t in told),
+        "epochs_of_a_fit": epochs,
+        "tune_s": round(together, 2),
+        "fits_measured_s": [round(s, 2) for s in separate],
+        "separate_fits_s_extrapolated": round(expected, 1),
+        "times_faster": round(expected / together, 2),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__, "scale")
+    quick = (given := parser.parse_args()).quick
+    warnings.simplefilter("ignore", UserWarning)
+    rounds = 1 if quick else 5
+    print("an epoch of one ensemble, spread over devices that share the cores")
+    spread = devices(128 if quick else 320, 8 if quick else 16, rounds)
+    show(
+        ("devices", "members", "median ms", "ratio"),
+        [[r["devices"], r["members"], r["median_ms"], r["ratio"]] for r in spread],
+    )
+    print("\nan epoch with the data on the device, and streamed")
+    streamed = streaming(256 if quick else 4096, rounds)
+    columns = ("data", "median_ms", "ratio")
+    show(columns, [[row[name] for name in columns] for row in streamed])
+    print("\ntrials as one program, and separate fits")
+    tuned = tuning(4 if quick else 64, 2 if quick else 3, 2 if quick else 16, 40)
+    show(("what", "value"), [[name, value] for name, value in tuned.items()])
+    h200 = "not measured"
+    print(
+        f"\nwritten to {save(given.out, 'scale', quick, devices=spread, streaming=streamed, tuning=tuned, h200=h200)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
