@@ -355,7 +355,7 @@ def _errors(trained: Sequence[Trained], given: Given):
     counts = np.asarray(test.scored).any(axis=2)
     found = []
     for t in trained:
-        square = 0.0
+        square = np.zeros(times.shape)
         for k in range(SEEDS):
             mean, _ = _predicted(t.model(k), jax.tree.map(jnp.asarray, test.context), jnp.asarray(times, jnp.float32))
             square = square + np.square(np.asarray(mean)[0] - np.asarray(test.values)).mean(axis=2) / SEEDS

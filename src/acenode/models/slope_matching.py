@@ -125,7 +125,8 @@ def match_slopes(
     - `batch`, `window`: series a step, and rows (at most) in which the weights count as constant.
     - `longest`: rows further apart say nothing of a slope.
     """
-    channels = len(model.emission.log_noise)
+    emission: Any = model.emission
+    channels = len(emission.log_noise)
     if series.values.shape[1] < 2:
         raise ValueError("match_slopes(series=...): the series have one row; a slope needs two.")
     window = min(window, series.values.shape[1] - 1)
