@@ -65,7 +65,7 @@ def generate(
     rows: int = 20,
     both: float | int = 0.2,
     seed: int = 0,
-    process: Process = Process(),  # noqa: B008
+    process: Process = Process(),
     levels: Literal["normal", "uniform"] = "normal",
 ) -> DoubleOU:
     """Make the data set: paths on a grid of `steps` equal steps, seen about `rows` times each."""
@@ -91,7 +91,7 @@ def paths(
     gap: float,
     steps: int,
     random: np.random.Generator,
-    process: Process = Process(),  # noqa: B008
+    process: Process = Process(),
 ) -> np.ndarray:
     """Paths (samples, steps, 2) at times `gap`, `2 gap`, ..., with exactly the distribution of the process."""
     keep = np.exp(-process.theta * gap)
@@ -134,7 +134,7 @@ class Predicted(NamedTuple):
     variance: np.ndarray  # (samples, rows, 2)
 
 
-def exact_filter(series: Series, process: Process = Process()) -> Predicted:  # noqa: B008
+def exact_filter(series: Series, process: Process = Process()) -> Predicted:
     """The best possible prediction of each row from the rows before it: the Kalman filter of levels and values.
 
     Exact for normal levels, and for known ones (`spread=0`). For uniform levels it is the best linear prediction, with
