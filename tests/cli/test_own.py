@@ -176,6 +176,7 @@ def test_where_only_baselines_are_left_that_is_said_first(place, data, monkeypat
     assert run("predict", out, data, "--at", 9, "--out", place / "plain.csv").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_long_table_is_as_good_as_a_wide_one(tmp_path, data):
     names = COLUMNS[2:4]
     long = [

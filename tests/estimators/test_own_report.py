@@ -11,6 +11,8 @@ from acenode.cli import own_report
 from acenode.cli.own_report import write_report
 from acenode.report import plots
 
+pytestmark = pytest.mark.slow  # what all tests share is made first
+
 THREE = {"series-typical", "series-hard", "series-longest", "calibration", "residuals"}
 PICTURES = {
     "forecaster": THREE | {"error", "attention", "importance"},

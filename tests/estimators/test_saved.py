@@ -54,6 +54,7 @@ def test_a_loaded_forecaster_answers_the_same(forecaster, frame, folder):
     assert len(again.predict(at=[3.0])) == 2
 
 
+@pytest.mark.slow
 def test_a_loaded_imputer_fills_the_same(imputer, frame, tmp_path):
     """Its attention rests on statistics of the training data, which are saved with it."""
     again = load(imputer.save(tmp_path / "model"))

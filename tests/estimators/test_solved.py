@@ -36,6 +36,7 @@ def test_a_linear_map_beats_the_last_value_of_waves(many, tmp_path):
     np.testing.assert_allclose(one["q0.95"], two["q0.95"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_interpolation_is_what_an_imputer_is_compared_with(many):
     metrics = Imputer(**GIVEN, model="interpolation").fit(many).evaluate(many)
     np.testing.assert_allclose(metrics["mse"], metrics["mse_baseline"], rtol=1e-4)
@@ -55,6 +56,7 @@ def test_labels_from_statistics(many, tmp_path):
     np.testing.assert_allclose(one["p_hot"], two["p_hot"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_number_for_each_series(many, tmp_path):
     table = many.assign(total=100 + 20 * many.groupby("machine")["heat"].transform("mean"))
     fitted = Regressor(**GIVEN, label="total", model="statistics").fit(table)

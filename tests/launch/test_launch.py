@@ -65,6 +65,7 @@ def test_a_fault_of_the_users_is_told_and_not_raised(tmp_path):
 # --- Slurm ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # submitit leaves its logs open
 def test_the_debug_executor_writes_the_same_files_and_a_second_call_finds_them(tmp_path):
     pytest.importorskip("submitit", reason="needs acenode[slurm]")

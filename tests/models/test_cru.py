@@ -92,6 +92,7 @@ def test_predictions_equal_a_kalman_filter_with_full_matrices():
     np.testing.assert_allclose(found_log_variance, np.log(spread), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_time_changes_nothing():
     state = Belief(jnp.arange(4.0), jnp.asarray([1.0, 2.0]), jnp.asarray([3.0, 4.0]), jnp.asarray([0.5, -1.0]))
     after = model().cell().drift(state, jnp.zeros(()))

@@ -201,6 +201,7 @@ def anything(draw):
     return np.asarray(times), values, draw(hnp.arrays(bool, shape))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     many=st.lists(anything(), min_size=2, max_size=2),

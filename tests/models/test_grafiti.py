@@ -86,6 +86,7 @@ def test_predictions_equal_a_loop_over_the_edges():
         np.testing.assert_allclose(np.stack(made.emission(trace.states[0, 0, k])), both, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_node_without_edges_keeps_its_query():
     layer = jax.tree.map(lambda x: x[0], model().layers).channels
     nodes = jnp.asarray(np.random.default_rng(0).normal(size=(3, DIM)))

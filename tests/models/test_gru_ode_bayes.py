@@ -207,6 +207,7 @@ def test_an_answer_depends_on_its_own_series_only(name):
     np.testing.assert_allclose(ask(m, other, QUERIES).states[:, 0], together[:, 0], rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_long_gap_moves_the_state():
     m, s = eqx.nn.inference_mode(model()), data()
     near, far = (ask(m, s, np.full((3, 1), t)).states for t in (3.2, 7.0))

@@ -95,6 +95,7 @@ def test_any_ode_serves(kind, size):
     assert not np.allclose(trace.states[:, 0, 0], trace.states[:, 0, 2])
 
 
+@pytest.mark.slow
 def test_attention_is_given_where_asked_for_and_changes_nothing(co):
     trace, without = answer(co, example(), attention=True), answer(co, example())
     assert trace.attention.shape == (2, 3, 3, LATENT, LATENT)

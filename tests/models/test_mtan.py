@@ -65,6 +65,7 @@ def by_hand(m, times, values, observed, query):
     return linear(m.out, np.concatenate(got)), np.concatenate([ways[0][-1], ways[1][-1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("never", [False, True], ids=["", "a variable that was never observed"])
 def test_predictions_equal_loops(never):
     made, (times, values, observed) = model(), rows()[0]

@@ -37,6 +37,7 @@ def test_moves_follow_the_published_rule(backward):
     assert list(np.asarray(laid.row)[np.asarray(laid.update)]) == [row for _, row in expected]
 
 
+@pytest.mark.slow
 def test_forward_moves_add_up_to_the_time_that_passes():
     laid = moves(jnp.asarray(TIMES), jnp.asarray(len(TIMES)), False)
     ends = np.cumsum(laid.dt)[np.asarray(laid.update)]
@@ -90,6 +91,7 @@ def test_one_record_equals_the_equations(key, backward):
     np.testing.assert_allclose(eqx.filter_jit(model)(stack([one]))[0], expected, rtol=2e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing(key):
     model = ODERNN(2, size=4, width=6, hidden=2, key=key)
     short = series([0.1, 0.4], [[1.0, 2.0], [3.0, np.nan]])

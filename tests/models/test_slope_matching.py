@@ -24,6 +24,7 @@ def gaussian(y, covariance) -> float:
     return 0.5 * (y @ np.linalg.solve(covariance, y) + np.linalg.slogdet(covariance)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["least squares", "additive"])
 @pytest.mark.parametrize("own_motion", [False, True])
 def test_the_likelihood_is_that_of_a_gaussian(weights, own_motion):
@@ -63,6 +64,7 @@ def test_the_likelihood_is_that_of_a_gaussian(weights, own_motion):
     np.testing.assert_allclose(float(found) * 8 * UNITS * CHANNELS, expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_units_alone_do_not_depend_on_the_messages():
     one, two = (unit_filter(UNITS, CHANNELS, width=4, solver=SOLVER, key=jax.random.key(k)).ode for k in (0, 1))
     two = eqx.tree_at(lambda o: o.f, two, one.f)

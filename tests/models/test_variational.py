@@ -65,6 +65,7 @@ def test_the_sequential_one_equals_its_equations(inference):
     assert divergence > 0
 
 
+@pytest.mark.slow
 def test_the_divergence_agrees_with_an_integral():
     one = tuple(x[:1] for x in rows()[0])
     model = sequential(True)

@@ -125,6 +125,7 @@ def test_against_an_independent_integrator(attention):
         np.testing.assert_allclose(path.a[k].reshape(len(times), -1), known[:, size:], **exact)
 
 
+@pytest.mark.slow
 def test_leaving_the_attention_out_changes_nothing_else():
     ode = coevolving(Pairwise(), 2, Solver("heun", step=0.1))
     h0, times = jnp.array([[1.0, -0.5]]), jnp.array([0.0, 0.6, 1.0])

@@ -44,6 +44,7 @@ def test_fixed_is_the_correlation_of_the_moment():
         h = np.stack([x + STEP * wave(ode.f, t, weights(c) @ x) for x in h])
 
 
+@pytest.mark.slow
 def test_another_solver_in_the_place_of_the_one_it_was_made_with():
     ode = eqx.nn.inference_mode(fit_reference_statistics(batch_ode("fixed", euler), H0, TIMES))
     finer = replace(ode, solver=Solver("rk4", step=STEP / 4))

@@ -97,6 +97,7 @@ def test_failed_samples_fail_alone(case):
     assert np.isfinite(grad_h0).all() and float(grad_h0[0, 0]) > 1
 
 
+@pytest.mark.slow
 def test_all_samples_fail():
     solver, _ = CASES["rk4"]
     (value, path), (grad_field, grad_h0) = value_and_gradient(

@@ -210,6 +210,7 @@ def test_gradients(case):
     same(jax.jit(jax.grad(jax.checkpoint(case.loss)))(case.params[0]), alone[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODES)
 def test_serialised_and_read_into_a_new_one(name):
     """What was measured on training states comes back, into an ODE that never saw them."""

@@ -84,6 +84,7 @@ def test_scaling_uses_training_records_only():
     assert train.min() == 0 and train.max() <= 1
 
 
+@pytest.mark.slow
 def test_bins_of_statistics_are_those_of_training_records(monkeypatch):
     panel = records(24, 41)
 

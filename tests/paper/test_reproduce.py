@@ -165,6 +165,7 @@ def test_the_grid_is_decided_by_validation(prepared, tmp_path, queried):
     assert own.config["learning_rate"] == 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evolution", ["evolved", "frozen", None])
 def test_lambda_is_tried_where_there_is_a_g(prepared, key, evolution):
     model = build(key, **prepared.given)

@@ -23,6 +23,8 @@ from acenode.report.paper import explanation
 from acenode.report.scores import scores
 from acenode.report.verdicts import comparisons
 
+pytestmark = pytest.mark.slow  # what all tests share is made first
+
 ROOT = Path(__file__).parents[2]
 
 

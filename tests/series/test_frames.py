@@ -62,6 +62,7 @@ def panel_of(raw: tuple[list, list]) -> Panel:
     return Panel(stack([series(*m) for m in many]), kept, names)
 
 
+@pytest.mark.slow
 @quick
 @given(raw=panels(), name=st.sampled_from(list(makers)))
 def test_wide_round_trip(raw, name):

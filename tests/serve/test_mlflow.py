@@ -30,6 +30,7 @@ def test_a_saved_model_answers_the_same(forecaster, frame, tmp_path):
     assert not [p for p in (tmp_path / "model").rglob("*") if p.suffix in (".pkl", ".pickle")]
 
 
+@pytest.mark.slow
 def test_a_logged_model_answers_the_same(classifier_folder, frame, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.chdir(tmp_path)

@@ -127,6 +127,7 @@ def scored():
     return model, batch, p
 
 
+@pytest.mark.slow
 def test_metrics_equal_scikit_learn(scored):
     _, batch, p = scored
     weight = jnp.asarray(np.arange(20) < 15, float)

@@ -111,6 +111,7 @@ def test_a_failed_solve_is_left_out_of_the_bound():
     assert not reached[places].any() and reached.sum() == SAMPLES * RECORDS - len(lost)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [1, SAMPLES])
 def test_samples_without_any_solve_say_nothing(samples):
     """One of them, and all: then there is nothing to learn from, and nothing that is not a number."""

@@ -59,6 +59,7 @@ def test_a_failed_solve_has_no_score(queried):
     assert all(np.isnan(value) for value in scores(*queried, [0, 1, 0]).values())
 
 
+@pytest.mark.slow
 def test_a_sample_that_does_not_count_may_fail():
     padding = scores(*FORECAST, [0, 1, 0], weight=(1, 0, 1))
     assert all(np.isfinite(value) for value in padding.values())

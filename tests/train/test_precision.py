@@ -71,6 +71,7 @@ def test_all_products_of_a_training_step_are_in_one_precision(gradient, precisio
     assert set(found) == {NAMED[precision or "float32"]}
 
 
+@pytest.mark.slow
 def test_a_precision_that_was_set_in_jax_stays(gradient):
     take, moving = gradient
     with jax.default_matmul_precision("tensorfloat32"):

@@ -62,6 +62,7 @@ def test_each_step_moves_its_own_parameters_and_no_others():
     assert moved(model, stepped(attention_step, SGD, model)[0]) == {"attention"}
 
 
+@pytest.mark.slow
 def test_initial_with_attention_moves_theta_q_in_the_second_step():
     model, recipe = build(jax.random.key(0)), Recipe(optimiser="sgd", initial_with="attention")
     assert moved(model, stepped(main_step, recipe, model)[0]) == {"main"}

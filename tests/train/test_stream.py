@@ -43,6 +43,7 @@ def test_a_checkpoint_of_data_on_the_device_is_resumed_while_streaming(on_the_de
     np.testing.assert_allclose(done.best_score, on_the_device.best_score, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_device_has_two_parts_and_what_is_validated_at_most():
     most = []
     real = stream._parts
