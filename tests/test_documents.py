@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from acenode import Forecaster
 from acenode.cli.own import train
 
 ROOT = Path(__file__).parent.parent
@@ -78,14 +77,13 @@ def test_the_commands_of_the_readme_run_on_the_example(checkout):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_service_of_the_readme_answers(checkout):
-    frame = pd.read_csv(checkout / "examples" / "data.csv")
-    Forecaster(id="patient", time="hour", model="gru-ode-bayes", epochs=1).fit(frame).save(checkout / "model")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # A shell that fails leaves the service behind, unless it says what to do on its way out.
-    commands = "trap 'kill $!' EXIT\n" + block_with("serve").replace("8000", str(port))
-    shown = run(commands, checkout)
+    train = "acenode train examples/data.csv --id patient --time hour --model gru-ode-bayes --epochs 1 --out model/"
+    served = block_with("serve").replace("8000", str(port))
+    shown = run(f"{train}\ntrap 'kill $!' EXIT\n{served}", checkout)
     assert '"pulse"' in shown and (checkout / "model.onnx").stat().st_size > 1000
 
 
