@@ -18,7 +18,7 @@ demo: $(VENV)/.installed-report ## train with and without attention on generated
 
 test: $(VENV)/.installed-dev ## run the tests but for the slow ones, in double precision and as users have it
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
-	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest tests/single
+	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest -n 2 tests/single
 
 test-all: test ## run the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
