@@ -114,7 +114,7 @@ def test_the_summary_is_read_just_after_the_last_row():
     np.testing.assert_allclose(trace.summary[0], [everything(*one) for one in EXAMPLE])
 
 
-def test_before_the_first_row_time_stands_still_and_a_leading_empty_row_starts_it():
+def test_before_the_first_row_nothing_moves_and_a_leading_empty_row_starts_it():
     states = answer(Filter(COUNT), batch_of(EXAMPLE), QUERIES).states[0, :, :, 2]
     np.testing.assert_allclose(states[2, [4, 1, 5, 0]], 0)  # queried at 0, 0.25, 0.75 and 1, first row at 1
     np.testing.assert_allclose(states[1, [4, 1, 5, 0]], [0, 0, 0.25, 0.5])  # empty row at 0.5

@@ -124,7 +124,7 @@ def test_gru_with_a_leak_of_its_own(key):
     np.testing.assert_array_equal(call(own, now, h), call(shared, now, h))
 
 
-def test_a_gru_fed_with_the_attended_state(key):
+def test_a_gru_conditioned_on_the_attended_state(key):
     field = ConditionedGRUField(3, start=0.7, key=key)
     h, attended = (np.asarray(x) for x in (noise(3), 2 * noise(3) + 1))
     w_r, w_z, w_u = (np.asarray(layer.weight) for layer in (field.cell.reset, field.cell.update, field.cell.candidate))
@@ -138,7 +138,7 @@ def test_a_gru_fed_with_the_attended_state(key):
     assert count(ConditionedGRUField, 50, key=key) == 15_000
 
 
-def test_a_perceptron_fed_with_the_attended_state_sees_both(key):
+def test_a_perceptron_conditioned_on_the_attended_state_sees_both(key):
     field = ConditionedMLPField(3, 4, 1, key=key)
     attended, h = noise(3), noise(3, seed=1)
     first, last = field.field.net.layers
@@ -148,7 +148,7 @@ def test_a_perceptron_fed_with_the_attended_state_sees_both(key):
 
 
 @pytest.mark.slow
-def test_a_fed_gru_keeps_a_state_within_one(key):
+def test_a_conditioned_gru_keeps_a_state_within_one(key):
     swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
     field = jax.tree.map(lambda w: 20 * w, ConditionedGRUField(4, start=1.0, key=key))
     ode = CoEvolvingODE(field, None, Pairwise(), lambda h: jnp.tile(swap, (16, 1, 1)), Solver(), "frozen")
@@ -159,7 +159,7 @@ def test_a_fed_gru_keeps_a_state_within_one(key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("self_decay", [True, False])
-def test_attention_lets_a_gru_run_away_unless_the_leak_is_its_own(key, self_decay):
+def test_attention_lets_a_gru_diverge_without_self_decay(key, self_decay):
     """Where two dimensions attend to each other, the leak of either pushes the other away."""
     swap = 20 * jnp.eye(4)[jnp.asarray([1, 0, 3, 2])]
     field, always = GRUField(4, self_decay, key=key), lambda h: jnp.tile(swap, (16, 1, 1))

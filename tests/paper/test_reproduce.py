@@ -178,7 +178,7 @@ def test_lambda_is_tried_where_there_is_a_g(prepared, key, evolution):
 
 
 @pytest.mark.slow
-def test_a_run_away_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):
+def test_a_diverged_run_is_a_file_that_any_reader_of_json_takes(prepared, tmp_path):
     (done,) = reproduce(row(prepared, []), [0], tmp_path, tmp_path / "runs", epochs=1, progress=Quiet())
     away = replace(done, metrics={"mse": np.inf, "negll": -np.inf}, history={"loss": [1.0, np.nan]})
     path = results.save(tmp_path, away)

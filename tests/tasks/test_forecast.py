@@ -213,7 +213,7 @@ def slope(model, batch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1e90, 1e3, 30.0])  # fails in the first step, or gets some way before
-def test_a_solve_that_runs_away_leaves_the_gradient_of_the_others_alone(size):
+def test_a_solve_that_diverges_leaves_the_gradient_of_the_others_alone(size):
     head = Doubled()
     solver = Solver("rk4", step=0.25, max_steps=8, checkpoints=8)
     ode = NeuralODE(Cubic(jnp.asarray([0.3, 0.2])), solver)

@@ -28,7 +28,7 @@ def test_every_progress_is_one(bar):
     assert isinstance(bar, Progress) and isinstance(Quiet(), Progress)
 
 
-def test_it_starts_where_the_run_goes_on(bar):
+def test_it_starts_where_the_run_resumes(bar):
     assert row(bar).completed == 1 and row(bar).total == 4
     assert row(bar).description == "the run (2 runs at once)"
 
