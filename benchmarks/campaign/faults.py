@@ -24,7 +24,7 @@ NOBODY = 65534
 # The real command line, with a part of the machine replaced.
 LOST_DEVICE = """
 import jax
-from acenode.train.algorithm import Program
+from acenode.train.program import Program
 real, count = Program.epoch, 0
 def epoch(*args):
     global count

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
@@ -254,7 +255,7 @@ class CoEvolvingODE(eqx.Module):
     def _along_reference(self, solver: Solver, h0, times, attention):
         assert self.reference is not None  # set by __init__
         knots = self.reference.times.array
-        if not isinstance(knots, jax.core.Tracer) and bool(jnp.isnan(knots).all()):
+        if not isinstance(knots, jax.core.Tracer) and np.isnan(knots).all():
             raise ValueError(
                 f"CoEvolvingODE(evolution={self.evolution!r}) in inference mode follows an attention measured on "
                 "training data: call ode.fit_reference_statistics(h0, times) first."
