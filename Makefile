@@ -16,11 +16,11 @@ help: ## list the targets
 demo: $(VENV)/.installed-report ## train with and without attention on generated data; report in demo/ (under 3 minutes)
 	$(BIN)/acenode demo --out demo
 
-test: $(VENV)/.installed-dev ## run the tests but for the slow ones, in double precision and as users have it
+test: $(VENV)/.installed-dev ## run the tests but for the slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
-	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest -n 2 tests/single
 
-test-all: test ## run the slow tests too
+test-all: test ## run the slow tests too, and some in single precision, as users have it
+	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest -n 2 tests/single
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
