@@ -20,7 +20,7 @@ test: $(VENV)/.installed-dev ## run the tests but for the slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
 
 test-all: test ## run the slow tests too, and some in single precision, as users have it
-	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest -n 2 tests/single
+	ACENODE_TESTS_PRECISION=single $(BIN)/python -m pytest tests/single
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 lint: $(VENV)/.installed-dev ## check style (ruff) and types (pyright)
