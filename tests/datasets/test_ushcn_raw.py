@@ -3,7 +3,6 @@
 import calendar
 import gzip
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -207,9 +206,7 @@ def test_real_maine():
     found = [path for place in places if place and (path := Path(place) / "ushcn" / "state17_ME.txt.gz").exists()]
     if not found:
         pytest.skip("state17_ME.txt.gz of USHCN is neither in $ACENODE_DATA nor in ../shared/data")
-    start = time.perf_counter()
     table, reading = read(found[0])
-    assert time.perf_counter() - start < 5  # under one on an idle machine
     assert (reading.lines, reading.stations, reading.values) == (57_610, 12, 1_683_742)
     assert reading.flagged == {"I": 8733, "D": 186, "S": 156, "L": 18, "G": 14, "X": 9, "O": 8, "R": 4}
     assert (reading.malformed, reading.unknown, reading.impossible_dates, reading.repeated) == (0, {}, 0, 0)

@@ -51,10 +51,9 @@ def epochs_done(checkpoint: Path) -> int:
 
 def wait_for_epoch(process: subprocess.Popen, checkpoint: Path, epochs: int) -> float:
     """Wait until so many epochs are on the disk; the time this took after the one before."""
-    before = began = time.monotonic()
+    before = time.monotonic()
     while (done := epochs_done(checkpoint)) < epochs:
         assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < began + 120
         if done < epochs - 1:
             before = time.monotonic()
         time.sleep(0.005)
