@@ -43,17 +43,24 @@ class Format(StrEnum):
     onnx = "onnx"
 
 
+Id = Annotated[str, typer.Option("--id", help="The column that says whose row it is.")]
+Time = Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")]
+Chosen = Annotated[Task, typer.Option(help="What to learn.")]
+Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="The column of the label or target of a series; classify takes several."),
+]
+Values = Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")]
+
+
 def train(
     data: File,
-    id: Annotated[str, typer.Option("--id", help="The column that says whose row it is.")],
-    time: Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")],
+    id: Id,
+    time: Time,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
-    task: Annotated[Task, typer.Option(help="What to learn.")] = Task.forecast,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", help="The column of the label or target of a series; classify takes several."),
-    ] = None,
-    values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
+    task: Chosen = Task.forecast,
+    label: Label = None,
+    values: Values = None,
     drop: Annotated[list[str] | None, typer.Option("--drop", help="A column to leave out; may be repeated.")] = None,
     variable: Variable = None,
     future: Annotated[

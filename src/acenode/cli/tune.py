@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .own import AsJson, File, Task, check_writable, read, show_summary
+from .own import AsJson, Chosen, File, Id, Label, Task, Time, Values, check_writable, read, show_summary
 from .terminal import checked, fail, interruptible
 
 STOPPING = "Stopping after this epoch with the best model so far; Ctrl-C again stops at once. The same command resumes."
@@ -14,15 +14,12 @@ STOPPING = "Stopping after this epoch with the best model so far; Ctrl-C again s
 
 def tune(
     data: File,
-    id: Annotated[str, typer.Option("--id", help="The column that says whose row it is.")],
-    time: Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")],
+    id: Id,
+    time: Time,
     out: Annotated[Path, typer.Option(help="Folder for the best model.")],
-    task: Annotated[Task, typer.Option(help="What to learn.")] = Task.forecast,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", help="The column of the label or target of a series; classify takes several."),
-    ] = None,
-    values: Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")] = None,
+    task: Chosen = Task.forecast,
+    label: Label = None,
+    values: Values = None,
     missing: Annotated[
         list[float] | None,
         typer.Option("--missing", help="A number that stands for a missing value, such as -999; may be repeated."),
