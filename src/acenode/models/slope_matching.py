@@ -93,11 +93,9 @@ def negative_log_likelihood(
     return 0.5 * total / jnp.maximum(counts * units * channels, 1)
 
 
-def _arrays(ode, log_sigma, loss):
-    return eqx.filter(ode, eqx.is_array), log_sigma, loss
-
-
 class Phase(NamedTuple):
+    """So many steps at this rate, with these settings of `negative_log_likelihood`."""
+
     steps: int
     learning_rate: float
     influence: float
@@ -145,11 +143,12 @@ def match_slopes(
     def started(key):
         one, two = jax.random.split(key)
         fresh = eqx.tree_at(lambda o: o.attention.signed.message, ode, mlp(*sizes, key=one))
-        return _matched(fresh, log_sigma, given, several, batch, window, two)
+        matched, sigma, loss = _matched(fresh, log_sigma, given, several, batch, window, two)
+        return eqx.filter(matched, eqx.is_array), sigma, loss
 
     # One after the other: side by side they take as long on a CPU, and more memory.
-    arrays, static = eqx.partition(ode, eqx.is_array)
-    arrays, log_sigmas, losses = lax.map(lambda key: _arrays(*started(key)), keys[3:])
+    _, static = eqx.partition(ode, eqx.is_array)
+    arrays, log_sigmas, losses = lax.map(started, keys[3:])
     best = jnp.argmin(losses)
     ode, log_sigma = jax.tree.map(lambda x: x[best], (arrays, log_sigmas))
     ode = eqx.combine(ode, static)
