@@ -55,12 +55,14 @@ def run(scale: float) -> dict[str, Any]:
     )
 
 
-async def _calls(service: Service, calls: int, ids: int, warm: int, tally: Tally) -> tuple[list, dict[int, float]]:
+async def _calls(
+    service: Service, calls: int, ids: int, warm: int, tally: Tally
+) -> tuple[np.ndarray, dict[int, float]]:
     """All calls; the observations of each id, and the memory in MiB by number of calls."""
     _, updates = service.following()
     random = np.random.default_rng(0)
     rounds = round(calls * (1 - FORECASTS) / ids)
-    rows: list[list[tuple[float, float, float]]] = [[] for _ in range(ids)]
+    rows = np.full((ids, rounds, 3), np.nan)  # takes all its memory now
     memory: dict[int, float] = {}
     done, asked = 0, 0.0
     for k in range(rounds):
@@ -72,7 +74,7 @@ async def _calls(service: Service, calls: int, ids: int, warm: int, tally: Tally
             )
             takes = []
             for i, (heat, flow) in zip(chosen, values.T.tolist(), strict=True):
-                rows[i].append((hour, heat, flow))
+                rows[i, k] = hour, heat, flow
                 row = follow.read_row(service.estimator, f"s{i}", hour, {"heat": heat, "flow": flow})
                 takes.append(updates.take(row))
             for kept in await asyncio.gather(*takes, return_exceptions=True):
@@ -94,9 +96,9 @@ async def _calls(service: Service, calls: int, ids: int, warm: int, tally: Tally
     return rows, memory
 
 
-def _compare(service: Service, rows: list, chosen: list[int], at: float, tally: Tally) -> float:
+def _compare(service: Service, rows: np.ndarray, chosen: list[int], at: float, tally: Tally) -> float:
     """Compare followed series with whole histories; the largest difference."""
-    lines = [(f"s{i}", *row) for i in chosen for row in rows[i]]
+    lines = [(f"s{i}", *row) for i in chosen for row in rows[i].tolist()]
     frame = pd.DataFrame(lines, columns=["machine", "hour", "heat", "flow"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

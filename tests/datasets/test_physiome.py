@@ -1,6 +1,7 @@
 """Physiome-ODE: packed sets are read whole or refused; folds have the noise, masks and parts of the benchmark."""
 
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,15 @@ def test_a_damaged_file_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataCorrupted, match=f"{path} is not a packed set"):
         physiome.load("TOY", tmp_path)
+
+
+def test_an_entry_that_is_no_array_is_refused(tmp_path):
+    path = tmp_path / "LI01.npz"
+    with zipfile.ZipFile(path, "w") as packed:
+        for name in ("x", "targets", "span"):
+            packed.writestr(f"{name}.npy", b"no array")
+    with pytest.raises(DataCorrupted, match=f"{path}: x has shape"):
+        physiome.read(path)
 
 
 # --- folds -----------------------------------------------------------------------------------------------------------

@@ -144,6 +144,10 @@ def change_the_head(folder):
         (lambda f: rewrite(f, format=5), "has format 5; this version reads 4. Update acenode or train again"),
         (lambda f: rewrite(f, estimator="Oracle"), "does not fit together .*Oracle"),
         (lambda f: rewrite(f, columns={"id": "machine"}), "does not fit together"),
+        (
+            lambda f: rewrite(f, scaler={"shift": [0.0, [1.0]], "spread": [1.0], "kind": ""}),
+            "does not fit together",
+        ),
     ],
 )
 def test_a_damaged_folder_is_refused(folder, damage, says):

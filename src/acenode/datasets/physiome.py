@@ -84,7 +84,8 @@ def read(path: Path) -> PhysiomeSet:
     """A packed file, refused in a sentence where it is not one."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as packed:
-            x, targets, span = (packed[key] for key in ("x", "targets", "span"))
+            # An entry that is no array comes as bytes.
+            x, targets, span = (np.asarray(packed[key]) for key in ("x", "targets", "span"))
     except Exception as error:  # whatever a damaged archive raises
         raise DataCorrupted(f"{path} is not a packed set (x, targets, span): {error}. Make it again.") from error
     if x.ndim != 3 or not np.issubdtype(x.dtype, np.floating) or min(x.shape) < 1 or x.shape[1] < 4:

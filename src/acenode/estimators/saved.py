@@ -230,9 +230,11 @@ def load(folder: str | Path, model: Any = None) -> Any:
         in_precision = jax.tree.map(lambda x: x.astype(float) if eqx.is_inexact_array(x) else x, loaded)
         estimator.members_ = Members(tuple(names), tuple(weights), tuple(map(without_sampling, in_precision)))
         estimator.model_ = estimator.members_.models[0]
+    except ModelFolderError:
+        raise
     except DamagedCheckpoint as error:
         raise ModelFolderError(str(error)) from error
-    except (KeyError, TypeError, CheckpointMismatch) as error:
+    except (KeyError, TypeError, ValueError, CheckpointMismatch) as error:
         fix = _made_by_newer(head) or "restore the folder or train again"
         raise ModelFolderError(f"{folder} does not fit together ({error}); {fix}.") from error
     if isinstance(estimator, Forecaster):
