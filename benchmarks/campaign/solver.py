@@ -1,9 +1,10 @@
 """Part 7: hard vector fields, solved by acenode and by scipy in double precision.
 
 An answer is right if it is within `slack` times the tolerance of the reference, or once for every step taken, as the
-errors of steps add up; what a first state that is off by the tolerance changes is allowed for too. The reference is the closed form where `solver_fields.py` has one, else scipy's
-solution at a ten-thousandth of the tolerances. Otherwise a status must say why. What was reached before a failure must
-be right too; the rest must be NaN. scipy's RK45 solves the same problems at the same tolerances, for comparison.
+errors of steps add up; what a first state that is off by the tolerance changes is allowed for too. The reference is
+the closed form where `solver_fields.py` has one, else scipy's solution at a ten-thousandth of the tolerances. Otherwise
+a status must say why. What was reached before a failure must be right too; the rest must be NaN. scipy's RK45 solves
+the same problems at the same tolerances, for comparison.
 
 No embedded estimate of the error is safe from a jump: its terms can cancel, and what happens between two stages is not
 seen at all. Where a jump cost more than is allowed, it is counted as missed, for acenode and for scipy.

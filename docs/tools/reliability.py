@@ -77,7 +77,7 @@ def _more(part: str, file: dict[str, Any]) -> list[str]:
         double = sum(k["tried"] for n, k in kinds if n.startswith("discontinuous") and "float32" not in n)
         return [
             f"Missed jumps: {file['missed_jumps']:,} of {jumps:,} fields with jumps; scipy's RK45 at the same "
-            f"tolerances {file['scipy_rk45_missed_jumps']:,} of {double:,} (those in double precision). Of all others, it "
+            f"tolerances {file['scipy_rk45_missed_jumps']:,} of {double:,} (double precision). Of all others, it "
             f"answers {file['scipy_rk45_wrong_without_a_word']:,} outside of the tolerance without a word.",
             "",
         ]
