@@ -104,6 +104,30 @@ def test_settings_that_runs_do_not_share_confound(more, settings):
     assert line["note"] == (f"other settings: {settings}" if settings else "")
 
 
+def known_truth(name, values, metrics=("mse",), **config):
+    return [
+        result(
+            "known-truth", name, seed, dict.fromkeys(metrics, value), dataset="springs", config=config, figures=ACTIVE
+        )
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_settings_that_a_row_has_of_its_own_on_purpose_do_not_confound():
+    ours = known_truth("ACE, least-squares attention", (0.1, 0.11, 0.12), weights="least squares", batch_size=50)
+    for batch_size, word in ((50, "significant gain"), (64, "confounded")):
+        runs = [*ours, *known_truth("static graph", (0.5, 0.51, 0.52), weights="static graph", batch_size=batch_size)]
+        line = compared(runs, "ACE, least-squares attention", "static graph")
+        assert line["verdict"] == word and "own: weights" in line["note"]
+
+
+def test_a_metric_that_only_the_attentive_row_has_is_not_compared():
+    ours = known_truth("ACE, least-squares attention", (0.1, 0.11), ("mse", "edge_auc"))
+    lines = comparisons(frame([*ours, *known_truth("GRU-ODE-Bayes", (0.2, 0.21))]))
+    lines = lines[lines.verdict != "not run"]
+    assert set(zip(lines.other, lines.metric, strict=True)) == {("GRU-ODE-Bayes", "mse")}
+
+
 def test_a_setting_that_only_newer_runs_record_confounds():
     config = {"epochs": 160, "learning_rate": 0.01}
     runs = [

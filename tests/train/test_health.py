@@ -8,11 +8,12 @@ import pytest
 
 from acenode.datasets.split import Split
 from acenode.models import gru_ode_bayes
+from acenode.models.unit_filter import WEIGHTS, unit_filter
 from acenode.ode import CoEvolvingODE, GRUField, GRULinear, Identity, NeuralODE, Pairwise, Solver
 from acenode.series import Query, series, stack
 from acenode.tasks import Forecast, Headed
 from acenode.train import Member, Recipe, fit
-from acenode.train.health import INACTIVE, attention_health
+from acenode.train.health import INACTIVE, attention_health, has_health
 
 KEYS = jax.random.split(jax.random.key(0), 3)
 EULER = Solver("euler", step=0.5, max_steps=16)
@@ -68,3 +69,9 @@ def test_a_run_without_attention_has_no_health():
     done = fit(plain, Forecast(), QUERY, SPLIT, Recipe(epochs=1, batch_size=3), [Member()])
     assert "attention_change" not in done.history and "attention_norm" not in done.history
     assert jnp.isfinite(done.best_score).all()
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_weights_that_are_constant_on_purpose_have_no_health(weights):
+    made = Headed(unit_filter(3, 2, weights, key=KEYS[0]), None)
+    assert has_health(made, Forecast()) == (weights in ("least squares", "additive"))

@@ -25,6 +25,11 @@ class VectorField(eqx.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Array:
         """The derivative, from t and what `takes` names."""
 
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether, as g, it leaves the weights as they are on purpose, as controls do."""
+        return False
+
 
 def evaluate_field(field: Callable, t, attended, h, a):
     """A vector field at what it sees."""

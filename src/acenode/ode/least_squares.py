@@ -92,6 +92,10 @@ class LeastSquaresField(VectorField):
         self.log_noise = jnp.full(channels, jnp.log(noise))
         self.log_prior, self.log_forgetting, self.log_fading = jnp.log(jnp.asarray([prior, forgetting, 2.0]))
 
+    @property
+    def keeps_weights(self) -> bool:
+        return not self.adapts
+
     def __call__(self, t, attended: Float[Array, "n m c"], a: Float[Array, "n packed"]) -> Float[Array, "n packed"]:
         w, _, p, v, surprise = _unpack(a, attended.shape[2])
         rate, prior = jnp.exp(self.log_forgetting), jnp.exp(self.log_prior)

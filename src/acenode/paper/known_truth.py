@@ -94,11 +94,12 @@ def recovery(dataset: str, model: Headed, task: Any, query: Query, test: np.ndar
     weights = np.asarray(_influence(model.model, context, times))
     truth = data.influence[np.asarray(test)]
     ahead = data.moments > data.after
-    return {
+    found = {
         "edge_auc": edge_auc(weights, truth),
         "edge_auc_ahead": edge_auc(weights[:, ahead], truth[:, ahead]),
         "influence_correlation": influence_correlation(weights, truth),
     }
+    return {name: value for name, value in found.items() if np.isfinite(value)}  # equal weights correlate with nothing
 
 
 _influence = compiled(influence)
@@ -194,6 +195,7 @@ def row(name: str, dataset: str) -> Row:
         learning_rate=learning_rate,
         config=config,
         base=NO_INFLUENCE if attentive else "",
+        own_settings=("weights", "epochs", "learning_rate", "schedule"),
         controls=CONTROLS if attentive else (),
         reported=("edge_auc", "edge_auc_ahead", "influence_correlation"),
         measures=None if weights is None else ft.partial(recovery, dataset),

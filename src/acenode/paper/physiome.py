@@ -168,6 +168,7 @@ class Model(NamedTuple):
     config: dict[str, object] = {}  # noqa: RUF012
     base: str = ""
     controls: tuple[str, ...] = ()
+    own_settings: tuple[str, ...] = ()
     learning_rate: float = 2e-2
 
 
@@ -192,7 +193,7 @@ MODELS: dict[str, Model] = {
     "mTAN": _modern(MTAN, False, 1e-3, dim=HIDDEN, references=64, width=HIDDEN),
     PLAIN: Model(_bayes(plain()), config=OF_SIZE),
     AUGMENTED: Model(_bayes(augmented, extra=EXTRA), config={**OF_SIZE, "extra": EXTRA}),
-    LARGER: Model(_bayes(plain(AS_MANY), AS_MANY), config={"hidden": AS_MANY}),
+    LARGER: Model(_bayes(plain(AS_MANY), AS_MANY), config={"hidden": AS_MANY}, own_settings=("hidden",)),
     "ACE-GRU-ODE-Bayes, fast weights": Model(
         _bayes(fast_weights),
         config={**OF_SIZE, "heads": HEADS, "head_width": WIDTH},
@@ -222,6 +223,7 @@ def row(name: str, dataset: str) -> Row:
         protocol=PROTOCOL,
         config={**settings, **model.config},
         base=model.base,
+        own_settings=model.own_settings,
         controls=model.controls,
     )
 

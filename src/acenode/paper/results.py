@@ -174,13 +174,16 @@ def attention_status(result: Result) -> Literal["active", "inactive", "unknown",
     change in `attention_health` or in the history, or for older results the largest change of a drawn weight from first
     to last.
     """
+    from .tables import TABLES  # they import this module
+
+    named = [r for r in TABLES.get(result.table, ()) if (r.dataset, r.name) == (result.dataset, result.row)]
+    attentive = any(getattr(row, "base", "") for row in named)
+    if named and not attentive:
+        return ""
     change = attention_change(result)
     if change is not None:
         return "inactive" if change < INACTIVE else "active"
-    from .tables import TABLES  # they import this module
-
-    named = (r for r in TABLES.get(result.table, ()) if (r.dataset, r.name) == (result.dataset, result.row))
-    return "unknown" if any(getattr(row, "base", "") for row in named) else ""
+    return "unknown" if attentive else ""
 
 
 def attention_change(result: Result) -> float | None:

@@ -68,6 +68,7 @@ class Row:
     query: str = ""  # what is predicted, where a table has several
     base: str = ""  # the row of the same table that this one extends by an attention
     differs: str = ""  # what else is not as in that row
+    own_settings: tuple[str, ...] = ()  # that this row has of its own on purpose: no comparison is confounded by them
     controls: tuple[str, ...] = ()  # rows that have what else comes with the attention, or another kind of it
     candidate: bool = False  # one of several settings: only the best by validation is compared on test data
     variables: tuple[str, ...] = ()  # names of what attends to what; none for hidden dimensions

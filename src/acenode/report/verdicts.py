@@ -73,6 +73,14 @@ def _pairs(found: Found) -> Iterator[tuple[Row, str, str, str, str]]:
                     continue
                 others = [(row.base, "base"), *((name, "control") for name in row.controls)] if row.base else []
                 same = [r.name for r in simple if (r.dataset, r.query) == (row.dataset, row.query)]
+                # Not all rows have every metric: where there is no influence, none is recovered.
+                primary = (split, row.task.monitor)
+                others = [
+                    (name, kind)
+                    for name, kind in others
+                    if (table, row.dataset, name, *primary) not in found
+                    or (table, row.dataset, name, split, metric) in found
+                ]
                 others += [(r, "untrained") for r in same if (table, row.dataset, r, split, metric) in found]
                 yield from ((row, name, kind, split, metric) for name, kind in others)
 
@@ -123,8 +131,10 @@ def _validity(row: Row, name: str, one: Frame, other: Frame, attention: bool) ->
         word = word or "attention inactive"
     base = next((r for r in TABLES[row.table] if (r.dataset, r.name) == (row.dataset, name)), None)
     theirs, settings = getattr(base, "differs", ""), unequal_settings(row, base, one, other)
+    meant = {*row.own_settings, *getattr(base, "own_settings", ())}
     differs = [row.differs or theirs] * (row.differs != theirs)
-    differs += [f"other settings: {', '.join(settings)}"] if settings else []
+    for said, names in {"other settings": set(settings) - meant, "own": set(settings) & meant}.items():
+        (notes if said == "own" else differs).extend([f"{said}: {', '.join(sorted(names))}"] if names else [])
     return word or ("confounded" if differs else ""), [*differs, *notes]
 
 

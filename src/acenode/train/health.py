@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..compiled import compiled
-from ..ode import Attention, CoEvolvingODE, Elementwise, Pairwise
+from ..ode import Attention, CoEvolvingODE, Elementwise, Pairwise, VectorField
 from ..tasks.task import AttentionTask, Task
 from .groups import has_attention
 from .layout import Layout
@@ -17,8 +17,11 @@ NAMES = ("attention_change", "attention_entropy", "attended_variance")
 
 
 def has_health(model: PyTree, task: Task) -> bool:
-    """Whether there is a g, and a task that can show the attention."""
-    return isinstance(task, AttentionTask) and has_attention(model)
+    """Whether there is a g that may change the weights, and a task that can show the attention."""
+    if not (isinstance(task, AttentionTask) and has_attention(model)):
+        return False
+    g = _first(model).g
+    return not (isinstance(g, VectorField) and g.keeps_weights)
 
 
 def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRNGKeyArray) -> dict[str, Array]:
@@ -63,7 +66,7 @@ def _spread(h: Float[Array, "batch times ..."]) -> Float[Array, ""]:
 
 def health_of_members(models: PyTree, task: Task, data: PyTree, rows, keys, layout: Layout) -> dict[str, Array]:
     """`attention_health` of every member on its first rows; nothing where there is none."""
-    if not (isinstance(task, AttentionTask) and has_attention(models)):
+    if not (isinstance(task, AttentionTask) and has_health(models, task)):
         return {}
     return _of_each(layout, *eqx.partition(models, eqx.is_array), task, data, rows, keys)
 
