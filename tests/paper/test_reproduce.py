@@ -280,3 +280,16 @@ def test_a_kill_while_figures_are_made_loses_no_seed(prepared, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in trained}
     assert len(reproduce(*args, epochs=1, progress=Quiet())) == 2
     assert before and {path: path.stat().st_mtime_ns for path in before} == before  # nothing was trained again
+
+
+@pytest.mark.slow
+def test_a_kill_between_two_result_files_trains_nothing_again(prepared, tmp_path):
+    asked = []
+    args = row(prepared, asked), [0, 1], tmp_path / "results", tmp_path / "runs"
+    whole = reproduce(*args, epochs=2, progress=Quiet())
+    results.path_of(tmp_path / "results", "toy", "a small one", 1).unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    (again,) = reproduce(*args, epochs=2, progress=Quiet())
+    assert asked == [[0, 1], [0, 1]] and replace(again, seconds=whole[1].seconds) == whole[1]
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(after) == len(before) + 1 and {path: after[path] for path in before} == before

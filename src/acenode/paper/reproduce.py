@@ -18,7 +18,7 @@ from . import results
 from .baselines import Baseline
 from .existing import Existing
 from .figures import has_g
-from .row import Refused, Row
+from .row import Refused, Row, Setting
 
 _loading = threading.Lock()  # rows that are trained at a time share what is loaded
 QUICK = 10  # a quick run has this part of the published epochs
@@ -63,13 +63,20 @@ def reproduce(
         return []
     if queried is None:
         settings = existing.tried(missing) or settings
+
+    def checkpoint(seeds: Sequence[int], settings: Sequence[Setting]) -> Path:
+        return runs / row.table / f"{_name_of_run(row, recipe, seeds, settings, quick)}.safetensors"
+
+    # A kill between two result files leaves the checkpoint of all seeds that were asked for.
+    asked, tried = list(existing.files), [settings, row.rates_only(settings)] if grid else [settings]
+    trained = asked if any(checkpoint(asked, some).exists() for some in tried) else missing
     with _loading:
-        prepared = row.data(data_dir, missing)
+        prepared = row.data(data_dir, trained)
     build = ft.partial(row.build, **prepared.given)
     if grid and not has_g(eqx.filter_eval_shape(build, jax.random.key(0))):
         settings = row.rates_only(settings)
-    splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(missing)
-    members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(missing)]
+    splits = prepared.splits if isinstance(prepared.splits, list) else [prepared.splits] * len(trained)
+    members = [Member(s, k, *setting) for setting in settings for k, s in enumerate(trained)]
     outcome = fit(
         build,
         row.task,
@@ -77,7 +84,7 @@ def reproduce(
         splits,
         recipe,
         members,
-        checkpoint=runs / row.table / f"{_name_of_run(row, recipe, missing, settings, quick)}.safetensors",
+        checkpoint=checkpoint(trained, settings),
         progress=progress or Bar(row.name),
     )
     chosen, validated = _choose(row, outcome, len(settings))
@@ -91,7 +98,9 @@ def reproduce(
     if quick:
         config["quick"] = True
     made = []
-    for k, seed in enumerate(missing):
+    for k, seed in enumerate(trained):
+        if seed not in missing:
+            continue
         member, model = members[chosen[k]], outcome.model(chosen[k])
         told = (model, row.task, prepared.data, tested[k])
         more, figures, faults = _look(row, told)
@@ -186,9 +195,7 @@ def _score_baseline(row: Baseline, seeds: Sequence[int], folder: Path, data_dir)
     return written
 
 
-def _name_of_run(
-    row: Row, recipe: Recipe, seeds: Sequence[int], settings: Sequence[tuple[float, float]], quick: bool
-) -> str:
+def _name_of_run(row: Row, recipe: Recipe, seeds: Sequence[int], settings: Sequence[Setting], quick: bool) -> str:
     """One for each way of training the row: with other settings it is another run, and begins anew."""
     how = repr((sorted(row.settings(recipe.epochs).items()), tuple(settings)))
     mark = f"{zlib.crc32(how.encode()):08x}{'-quick' if quick else ''}"
