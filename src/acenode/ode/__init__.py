@@ -48,3 +48,8 @@ from .pairwise_fields import (
 from .path import Path as Path
 from .signed import MessageField as MessageField, Signed as Signed
 from .solver import BatchCoupled as BatchCoupled, Solver as Solver, Stats as Stats, Status as Status
+from .updates import (
+    AttentionUpdate as AttentionUpdate,
+    MessageDeltaRule as MessageDeltaRule,
+    PairUpdate as PairUpdate,
+)

@@ -15,15 +15,18 @@ from .pairwise_fields import GRULinear
 from .solver import Solver
 
 
-def started(ode: Any, h0: Float[Array, "batch ..."]) -> tuple[Any, Any]:
+def started(ode: Any, h0: Float[Array, "batch ..."], weights: Array | None = None) -> tuple[Any, Any]:
     """An ODE and its first state, for models that take steps of given sizes themselves.
 
-    The ODE is the given one, or one that moves in the same way with fewer numbers.
+    The ODE is the given one, or one that moves in the same way with fewer numbers. `weights` are first attentions in
+    place of those of its `initial` (`Attention.of_weights`).
     """
     if isinstance(ode, CoEvolvingODE) and ode.evolution == "evolved" and _is_linear_map(ode.g) and _keeps(ode):
-        few = AccumulatedODE(ode, ode.initial(h0))
+        first = ode.initial(h0) if weights is None else ode.with_weights(ode.begin(h0), weights)[1]
+        few = AccumulatedODE(ode, first)
         return few, few.begin(h0)
-    return ode, ode.begin(h0)
+    begin = ode.begin(h0)
+    return ode, begin if weights is None else ode.with_weights(begin, weights)
 
 
 def _keeps(ode: CoEvolvingODE) -> bool:

@@ -1,5 +1,6 @@
 """Attentive co-evolving ODEs: the paper's method, Equations 3 to 5."""
 
+import functools as ft
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -20,6 +21,7 @@ from .fields import evaluate_field
 from .initial import Correlation, correlation
 from .path import Path, check_query
 from .solver import SAMPLES, BatchCoupled, Solver, check_solver
+from .updates import AttentionUpdate
 
 Evolution = Literal["evolved", "frozen", "fixed"]
 Stacked = bool | Literal["auto"]
@@ -60,8 +62,8 @@ class CoEvolvingODE(eqx.Module):
 
     For models in which h jumps at observations, the attention is kept at a jump by default. `update(a, before, after)`,
     for one sample, gives it from h before and after the jump: observations then move the attention, and the update
-    belongs to theta_g. `renew` begins anew from `initial` of the new h. An `update` that is an `Assimilation` changes h
-    and a together, from the observed values themselves.
+    belongs to theta_g. An `AttentionUpdate` is given the attention too; an `Assimilation` changes h and a together,
+    from the observed values themselves. `renew` begins anew from `initial` of the new h.
 
     `stacked` evaluates an f and a g that can be stacked (`ConvField`) as one function of larger operations, with the
     same answers up to rounding. `auto` does so on accelerators; on a CPU it was measured to be slower.
@@ -205,7 +207,9 @@ class CoEvolvingODE(eqx.Module):
         """The state with another h for the samples that jumped; their attention is kept, updated or renewed."""
         h, a = where_jumped(jumped, h, state[0]), state[1]
         if self.update is not None:
-            a = where_jumped(jumped, jax.vmap(self.update)(a, state[0], h), a)
+            given = isinstance(self.update, AttentionUpdate)
+            update = ft.partial(self.update, self.attention) if given else self.update
+            a = where_jumped(jumped, jax.vmap(update)(a, state[0], h), a)
             a = stop_gradient(a) if self.hold_attention else a
         elif self.renew:
             a = where_jumped(jumped, self.initial(h), a)
