@@ -3,6 +3,7 @@
 from .cru import CRU as CRU
 from .encoders import GRUEncoder as GRUEncoder, Joined as Joined
 from .filter import Cell as Cell, Filter as Filter
+from .first_attention import OwnCorrelation as OwnCorrelation, PairEncoder as PairEncoder
 from .grafiti import GraFITi as GraFITi
 from .gru_ode_bayes import GRUODEBayes as GRUODEBayes, gru_ode_bayes as gru_ode_bayes
 from .image import ImageClassifier as ImageClassifier, Stem as Stem, Verdict as Verdict

@@ -145,9 +145,8 @@ class GRUODEBayes(eqx.Module):
         lay = lambda t, s, q: time_grid(t, s, q, self.start, self.ode.solver.step, self.ode.solver.max_steps)  # noqa: E731
         laid = jax.vmap(lay)(jnp.asarray(series.times, values.dtype), seen, jnp.asarray(times, values.dtype))
         keep_start, keep = self._masks(batch, key)
-        ode, begin = started(self.ode, jax.vmap(self.first)(keep_start))
-        if self.history is not None:
-            begin = ode.with_weights(begin, self.history(series))
+        weights = None if self.history is None else self.history(series)
+        ode, begin = started(self.ode, jax.vmap(self.first)(keep_start), weights)
         met = jax.vmap(lambda of, row: of[row])
         x, o = met(values, laid.row), met(observed, laid.row) & (laid.row >= 0)[..., None]
         # A move of the scan is the row of one step and the way through the next, so that the states before the moves

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..layers import GRUCell, Linear
 from ..ode import (
     CoEvolvingODE,
     Constant,
@@ -23,6 +22,7 @@ from ..ode import (
 )
 from ..ode.coevolve import Assimilation
 from ..series import Series
+from .first_attention import PairEncoder
 from .gru_ode_bayes import GRUODEBayes
 
 WEIGHTS = ("least squares", "additive", "frozen", "uniform", "none", "static graph", "oracle")
@@ -50,43 +50,6 @@ class UnitEmission(eqx.Module):
     def __call__(self, output: Float[Array, "units both"], keep: Array | float = 1.0) -> tuple[Array, Array]:
         h, log_variance = jnp.split(output, 2, axis=1)
         return jnp.ravel(h), jnp.ravel(jnp.logaddexp(log_variance + self.log_scale, self.log_noise))
-
-
-class PairEncoder(eqx.Module):
-    """Weights between units from the history of each pair: a GRU over its rows, one for all pairs, and a linear map."""
-
-    cell: GRUCell
-    readout: Linear
-    channels: int = eqx.field(static=True)
-
-    def __init__(self, channels: int, size: int = 16, *, key: PRNGKeyArray):
-        one, two = jax.random.split(key)
-        self.cell = GRUCell(4 * channels + 1, size, key=one)
-        self.readout = Linear(size, 1, key=two)
-        self.channels = channels
-
-    def __call__(self, series: Series) -> Float[Array, "batch units units"]:
-        """Of a batch of series."""
-        values, observed = jnp.asarray(series.values), jnp.asarray(series.observed)
-        batch, rows, variables = values.shape
-        units = variables // self.channels
-        seen = jnp.concatenate([jnp.where(observed, values, 0.0), observed.astype(values.dtype)], axis=-1)
-        seen = seen.reshape(batch, rows, 2, units, self.channels).swapaxes(2, 3).reshape(batch, rows, units, -1)
-        shape = (batch, rows, units, units, seen.shape[-1])
-        pairs = [jnp.broadcast_to(seen[:, :, :, None], shape), jnp.broadcast_to(seen[:, :, None], shape)]
-        gap = jnp.diff(jnp.asarray(series.times, values.dtype), axis=1, prepend=0.0)
-        pairs.append(jnp.broadcast_to(gap[:, :, None, None, None], (*shape[:-1], 1)))
-        given = jnp.moveaxis(jnp.concatenate(pairs, axis=-1), 1, 0).reshape(rows, batch * units * units, -1)
-        counts = observed.any(axis=2).T[:, :, None, None]
-        counts = jnp.broadcast_to(counts, (rows, batch, units, units)).reshape(rows, -1, 1)
-
-        def step(state, row):
-            x, counts = row
-            return jnp.where(counts, jax.vmap(self.cell)(x, state), state), None
-
-        start = jnp.zeros((batch * units * units, self.cell.hidden_size), self.cell.weight_hh.dtype)
-        last, _ = jax.lax.scan(step, start, (given, counts))
-        return jax.vmap(self.readout)(last).reshape(batch, units, units)
 
 
 class OracleUpdate(Assimilation):
