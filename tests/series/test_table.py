@@ -177,7 +177,7 @@ def test_a_day_without_a_zone_is_its_midnight():
         assert Clock("datetime", None).read([given], "at")[0] == truth
 
 
-@pytest.mark.parametrize("given", ["noon", 3, pd.NaT, np.datetime64("NaT"), None])
+@pytest.mark.parametrize("given", ["noon", 3, pd.NaT, np.datetime64("NaT", "s"), None])
 def test_what_is_no_date_is_refused(given):
     refused(lambda: Clock("datetime", None).read([given], "at"), "at: ")
 
