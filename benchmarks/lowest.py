@@ -41,8 +41,9 @@ def main() -> None:
     install = [str(python), "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
     subprocess.run([*install, "--upgrade", "--resolution", resolution, *wanted], check=True)
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--editable", str(ROOT)], check=True)
-    # The lowest jaxtyping has no checks of types at run time as the tests' options ask for.
-    options = [] if given.newest else ["-o", "addopts=-q"]
+    # The lowest jaxtyping has no checks of types at run time as the tests' options ask for, and old packages warn of
+    # each other.
+    options = [] if given.newest else ["-o", "addopts=-q", "-o", "filterwarnings=default"]
     done = subprocess.run(
         [str(python), "-m", "pytest", "-p", "no:xdist", "-m", "not slow", "-rf", *options, *TESTS],
         cwd=ROOT,

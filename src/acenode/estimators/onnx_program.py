@@ -4,7 +4,7 @@ Only shapes that are known, and the primitives that fixed-step models are made o
 out, and refused where an output depends on it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -79,10 +79,25 @@ def _spread(made: Sequence[str], kept: Sequence[int], count: int) -> list[Value]
     return values
 
 
+def _scan_sizes(p: Mapping[str, Any]) -> tuple[int, int]:
+    """How many constants and how many carried values a scan has."""
+    if "num_consts" in p:
+        return p["num_consts"], p["num_carry"]
+    consts, carries, _ = p["ft_in"].unpack()  # since jax 0.12
+    return len(consts.vals), len(carries.vals)
+
+
+def _expanded(graph: Graph, equation: Any, given: list[Value]) -> list[Value]:
+    """A primitive that has a program of others (`jnp.searchsorted` since jax 0.12)."""
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    closed = jax.make_jaxpr(equation.params["_prim"].expand)(*shapes)
+    return translate(graph, closed.jaxpr, closed.consts, given)
+
+
 def _scan(graph: Graph, equation: Any, given: list[Value]) -> list[Value]:
     p = equation.params
     jaxpr, inner_consts = _closed(p["jaxpr"])
-    n, m = p["num_consts"], p["num_carry"]
+    n, m = _scan_sizes(p)
     consts, carries, xs = given[:n], given[n : n + m], given[n + m :]
     kept, rows = _kept(carries), _kept(xs)
     avals = [v.aval for v in jaxpr.invars]
@@ -180,6 +195,7 @@ def _certain(value: Value) -> str:
 _CONTROL: dict[str, Callable[[Graph, Any, list[Value]], list[Value]]] = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"), _call),
     **dict.fromkeys(("remat2", "checkpoint"), _call),
+    "call_hi_primitive": _expanded,
     "scan": _scan,
     "while": _while,
     "cond": _cond,

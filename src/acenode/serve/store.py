@@ -42,16 +42,20 @@ class Store:
         self._leaves = [(a.shape, a.dtype, a.size, end - a.nbytes) for a, end in zip(arrays, ends, strict=True)]
         self._lock = threading.Lock()
         try:
-            self._open(model)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=2.0)
+            try:
+                self._prepare(model)
+            except BaseException:
+                self._base.close()
+                raise
         except sqlite3.Error as error:
             raise StoreError(
                 f"{self.path} cannot be used for the states of followed series ({error}); stop the other service that "
                 "uses it, or name another file with --state."
             ) from error
 
-    def _open(self, model: str) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=2.0)
+    def _prepare(self, model: str) -> None:
         run = self._base.execute
         run("PRAGMA locking_mode=EXCLUSIVE")
         run("PRAGMA journal_mode=WAL")
@@ -67,10 +71,8 @@ class Store:
         self._count: int = run("SELECT count(*) FROM followed").fetchone()[0]  # a scan, and so done once
         about = dict(run("SELECT name, value FROM about").fetchall())
         if about["format"] != _FORMAT:
-            self.close()
             raise StoreError(f"{self.path} was made by another version of acenode; name another file with --state.")
         if about["model"] != model:
-            self.close()
             raise StoreError(
                 f"{self.path} holds states of another model; name another file with --state, or delete this one."
             )
