@@ -241,6 +241,22 @@ def two_at_once(machine: Machine, scale: float):
             yield f"two at once, {name}{', one folder' if shared else ''}", loss
 
 
+def _without_one(kind: Any, folder: Path):
+    """The results of the folder without one of its files, as far as it can be read: what is away at first is not there.
+
+    So PhysioNet's records without a file of outcomes have none that are known.
+    """
+    from .formats import digest
+
+    for name, content in kind.files.items():
+        (folder / name).unlink()
+        try:
+            yield digest(kind.read(folder))
+        except (ValueError, OSError):
+            pass
+        (folder / name).write_bytes(content)
+
+
 def vanishing(machine: Machine, scale: float):
     """Files that are removed and put back while they are read."""
     from acenode.datasets import files
@@ -253,7 +269,7 @@ def vanishing(machine: Machine, scale: float):
         for name, content in kind.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        right = digest(kind.read(folder))
+        right = {digest(kind.read(folder)), *_without_one(kind, folder)}
         stop = threading.Event()
 
         def disturb(folder: Path = folder, names: tuple[str, ...] = tuple(kind.files), stop=stop) -> None:
@@ -271,7 +287,7 @@ def vanishing(machine: Machine, scale: float):
         while time.monotonic() < until and loss is None:
             try:
                 found = digest(kind.read(folder))
-                loss = None if found == right else "another result"
+                loss = None if found in right else "another result"
             except (ValueError, OSError) as error:
                 refusals += 1
                 loss = None if str(folder) in f"{error} {getattr(error, 'filename', '')}" else f"unnamed: {error!r}"

@@ -4,6 +4,8 @@ import jax
 import platformdirs
 import pytest
 
+from acenode.datasets.files import cache_folder
+from acenode.folders import user_cache
 from acenode.train import enable_compilation_cache
 
 SWITCH = "ACENODE_COMPILATION_CACHE"
@@ -29,7 +31,7 @@ def test_the_variable_names_the_folder(monkeypatch, tmp_path):
 
 
 def test_the_users_cache_folder_is_the_default(monkeypatch, tmp_path):
-    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name, appauthor: str(tmp_path / name))
     enable_compilation_cache()
     assert folder() == str(tmp_path / "acenode" / "compiled") and (tmp_path / "acenode" / "compiled").is_dir()
 
@@ -52,3 +54,16 @@ def test_a_folder_that_cannot_be_made_costs_time_and_not_the_run(monkeypatch, tm
     monkeypatch.setenv(SWITCH, str(tmp_path / "file" / "compiled"))
     enable_compilation_cache()
     assert folder() is None
+
+
+def test_without_a_home_there_is_no_cache_and_data_are_kept_with_temporary_files(monkeypatch, tmp_path):
+    def homeless(uid):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", homeless)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    enable_compilation_cache()
+    assert folder() is None and user_cache() is None
+    assert cache_folder() == tmp_path / "acenode" / "data"

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..folders import user_cache
+
 Folder = str | os.PathLike[str]
 
 
@@ -29,12 +31,7 @@ class Remote(NamedTuple):
 
 def cache_folder() -> Path:
     """The folder in which downloads and parsed copies are kept; below that of temporary files without a home."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_cache_dir("acenode", appauthor=False))
-    if not folder.is_absolute():  # a folder named ~ in the working one
-        folder = Path(tempfile.gettempdir()) / "acenode"
-    return folder / "data"
+    return (user_cache() or Path(tempfile.gettempdir()) / "acenode") / "data"
 
 
 def user_folders(name: str, data_dir: Folder | None = None) -> list[Path]:

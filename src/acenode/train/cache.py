@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import jax
-import platformdirs
+
+from ..folders import user_cache
 
 SWITCH = "ACENODE_COMPILATION_CACHE"
 
@@ -18,9 +19,10 @@ def enable_compilation_cache() -> None:
     wish = os.environ.get(SWITCH, "")
     if wish == "off" or jax.config.values["jax_compilation_cache_dir"] is not None:
         return
-    folder = Path(wish) if wish else Path(platformdirs.user_cache_dir("acenode")) / "compiled"
-    if not wish and not folder.is_absolute():  # without a home, it would be a folder named ~ in the working one
+    home = user_cache()
+    if not wish and home is None:
         return
+    folder = Path(wish) if wish or home is None else home / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to costs time, not the run
