@@ -39,7 +39,8 @@ def _summary(found: dict[str, dict[str, Any] | None]) -> list[str]:
         if file is None:
             rows.append([part, PARTS[part], *[NOT_MEASURED] * 2, "", ""])
             continue
-        machine = f"{file['machine']['cpus_usable']} {file['machine']['platform'].removeprefix('Linux ')} cores"
+        count, platform = file["machine"]["cpus_usable"], file["machine"]["platform"].removeprefix("Linux ")
+        machine = f"{count} {platform} core{'s' * (count > 1)}"
         measured = f"{file['when'][:10]}, {file['seconds'] / 60:.1f} min, {machine}"
         rows.append([part, PARTS[part], f"{file['tried']:,}", f"{file['losses']:,}", f"{file['scale']:g}", measured])
     return table(["part", "what was tried", "tried", "losses", "scale", "measured"], rows)

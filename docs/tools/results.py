@@ -9,7 +9,7 @@ from typing import Any
 from acenode.paper.published import HIGHER_IS_BETTER
 from acenode.paper.results import Result, frame, load, slug
 from acenode.paper.tables import TABLES
-from acenode.report.paper import budget, explanation, interval, number, ours, spread, theirs
+from acenode.report.paper import budget, explanation, interval, ours, p_value, spread, theirs
 from acenode.report.paper_plots import pictures_of
 from acenode.report.scores import Frame, counted, full_runs, lines, places
 from acenode.report.verdicts import comparisons
@@ -185,7 +185,7 @@ def comparison_table(held: Frame, several: bool) -> list[str]:
         told = f"{line['verdict']}: {line['note']}" if line["note"] else line["verdict"]
         cells = [plain(line["row"]), plain(line["other"]), *([line["dataset"]] * several)]
         rows.append(
-            [*cells, plain(line["metric"]) + split, interval(line, count), number(line["p_holm"], 3), plain(told)]
+            [*cells, plain(line["metric"]) + split, interval(line, count), p_value(line["p_holm"]), plain(told)]
         )
     return table(columns, rows)
 

@@ -12,7 +12,7 @@ from acenode.paper import results
 from acenode.paper.published import published
 from acenode.paper.results import frame
 from acenode.paper.tables import TABLES
-from acenode.report.paper import budget, interval, number, ours, theirs
+from acenode.report.paper import budget, interval, number, ours, p_value, theirs
 from acenode.report.scores import lines, places, scores
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,7 @@ def test_numbers_that_were_not_verified_are_marked():
 
 
 def test_numbers_have_a_true_minus_and_no_signed_zero():
+    assert (p_value(1e-7), p_value(0.0007), p_value(0.04), p_value(math.nan)) == ("< 0.001", "0.001", "0.040", "")
     assert number(-0.00001, 4, sign=True) == "0.0000" and number(-0.5, 1) == "\N{MINUS SIGN}0.5"
     assert number(436772.2938, 4) == "4.4e+05" and number(math.nan, 4) == "" and number(0.25, 2, sign=True) == "+0.25"
     assert theirs(line([], "ushcn", "Neural-ODE-VAE", "mse")) == "0.96 ± 0.11"

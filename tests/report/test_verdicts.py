@@ -118,7 +118,7 @@ def test_settings_that_a_row_has_of_its_own_on_purpose_do_not_confound():
     for batch_size, word in ((50, "significant gain"), (64, "confounded")):
         runs = [*ours, *known_truth("static graph", (0.5, 0.51, 0.52), weights="static graph", batch_size=batch_size)]
         line = compared(runs, "ACE, least-squares attention", "static graph")
-        assert line["verdict"] == word and "own: weights" in line["note"]
+        assert line["verdict"] == word and "other by design: weights" in line["note"]
 
 
 def test_a_metric_that_only_the_attentive_row_has_is_not_compared():

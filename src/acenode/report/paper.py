@@ -64,6 +64,11 @@ def number(value: float, count: int, sign: bool = False) -> str:
     return text.replace("-", "\N{MINUS SIGN}") if float(text) else text.lstrip("+-")
 
 
+def p_value(p: float) -> str:
+    """Three decimals, of which a small one has none but zeros."""
+    return "< 0.001" if p < 0.0005 else number(p, 3)
+
+
 def interval(line: Line, count: int) -> str:
     """A difference and its interval, as far as there are."""
     low, high = (number(line[end], count, sign=True) for end in ("low", "high"))
@@ -96,7 +101,14 @@ def budget(line: Line) -> str:
     return f"{line['seeds']} x {line['epochs']:.0f}{short}" + (", quick" if line["quick"] else "")
 
 
-environment().filters |= {"number": number, "interval": interval, "ours": ours, "theirs": theirs, "budget": budget}
+environment().filters |= {
+    "number": number,
+    "p_value": p_value,
+    "interval": interval,
+    "ours": ours,
+    "theirs": theirs,
+    "budget": budget,
+}
 
 
 def _of_table(compared: Frame, own: Frame) -> Frame:

@@ -133,8 +133,10 @@ def _validity(row: Row, name: str, one: Frame, other: Frame, attention: bool) ->
     theirs, settings = getattr(base, "differs", ""), unequal_settings(row, base, one, other)
     meant = {*row.own_settings, *getattr(base, "own_settings", ())}
     differs = [row.differs or theirs] * (row.differs != theirs)
-    for said, names in {"other settings": set(settings) - meant, "own": set(settings) & meant}.items():
-        (notes if said == "own" else differs).extend([f"{said}: {', '.join(sorted(names))}"] if names else [])
+    if names := sorted(set(settings) - meant):
+        differs.append(f"other settings: {', '.join(names)}")
+    if names := sorted(set(settings) & meant):
+        notes.append(f"other by design: {', '.join(names)}")
     return word or ("confounded" if differs else ""), [*differs, *notes]
 
 
