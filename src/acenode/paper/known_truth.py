@@ -195,7 +195,7 @@ def row(name: str, dataset: str) -> Row:
         learning_rate=learning_rate,
         config=config,
         base=NO_INFLUENCE if attentive else "",
-        own_settings=("weights", "epochs", "learning_rate", "schedule"),
+        own_settings=("weights",),
         controls=CONTROLS if attentive else (),
         reported=("edge_auc", "edge_auc_ahead", "influence_correlation"),
         measures=None if weights is None else ft.partial(recovery, dataset),
