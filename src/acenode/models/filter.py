@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from ..ode import Stats
 from ..series import Series
+from .masked_scan import masked_scan
 from .trace import Trace
 
 
@@ -75,43 +76,52 @@ class Filter(eqx.Module):
         *,
         attention: bool = False,
     ) -> Trace:
-        batch = times.shape[0]
-        # A key for each place in the batch, so that the size of the batch does not change what is drawn.
-        states, summary, penalty = jax.vmap(self._one)(series, times, _numbered_keys(key, batch))
-        return Trace(states[None], summary[None], penalty, None, Stats.none(batch), None, None)
-
-    def _one(self, series: Series, queries, key) -> tuple[Array, Array, Array]:
-        """Answers, summary and penalty for one series."""
         first = self.cell.start()
         dtype = jnp.result_type(*(x.dtype for x in jax.tree.leaves(first) if eqx.is_inexact_array(x)))
-        times = jnp.asarray(series.times)
-        origin, known = times[0], series.length > 0
-
-        def masked_scan(carry, row):
-            state, time = carry
-            now, values, observed, counts, row_key = row
-            # Not simply to the row before: many small drifts need not be one large one.
-            gap = jnp.where(counts, now - time, 0.0).astype(dtype)
-            values = jnp.where(observed, values, 0.0).astype(dtype)
-            new = self.cell.update(self.cell.drift(state, gap), values, observed, row_key)
-            carry = jax.tree.map(lambda n, o: jnp.where(counts, n, o), (new, now), carry)
-            return carry, carry
-
-        counts = series.real & jnp.any(series.observed, axis=1)
-        rows = (times, series.values, series.observed, counts, _numbered_keys(key, times.shape[0]))
-        (last, _), after = lax.scan(masked_scan, (first, origin), rows)
+        batch, rows = series.values.shape[:2]
+        moments = jnp.asarray(series.times)
+        counts = jnp.asarray(series.real) & jnp.asarray(series.observed).any(axis=2)
+        values = jnp.where(series.observed, series.values, 0.0).astype(dtype)
+        keys = jax.random.key_data(jax.vmap(lambda k: _numbered_keys(k, rows))(_numbered_keys(key, batch)))
+        by_row = (moments, values, jnp.asarray(series.observed), counts, keys)
+        by_row = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), by_row)
+        # With the time of the last row that counts.
+        start = (jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), first), moments[:, 0])
+        last, before = masked_scan(_RowStep(self.cell), start, by_row, by_row[3])
 
         # In the precision of the rows: a query at the time of a row must not miss it by a rounding.
-        queries = jnp.asarray(queries, times.dtype)
-        ends = jnp.where(series.real, times, jnp.inf)
-        before = jnp.searchsorted(ends, queries, side="right" if self.including else "left")
-        state, since = jax.tree.map(lambda f, a: jnp.concatenate([f[None], a])[before], (first, origin), after)
+        queries = jnp.asarray(times, moments.dtype)
+        ends = jnp.where(series.real, moments, jnp.inf)
+        side = "right" if self.including else "left"
+        seen = jax.vmap(lambda ends, queries: jnp.searchsorted(ends, queries, side=side))(ends, queries)
+        path = jax.tree.map(lambda b, l: jnp.concatenate([b, l[None]]), before, last)
+        state, since = jax.tree.map(lambda x: jax.vmap(lambda one, at: one[at], in_axes=(1, 0))(x, seen), path)
+        known = (jnp.asarray(series.length) > 0)[:, None]
         gap = jnp.where(known, jnp.maximum(queries - since, 0.0), 0.0).astype(dtype)
-        states = jax.vmap(lambda s, g: self.cell.read(self.cell.drift(s, g)))(state, gap)
-        penalty = self.cell.penalty(last) if isinstance(self.cell, Penalised) else jnp.zeros((), dtype)
-        return states, self.cell.read(last), penalty
+        states = jax.vmap(jax.vmap(lambda s, g: self.cell.read(self.cell.drift(s, g))))(state, gap)
+        last, _ = last
+        penalty = jax.vmap(self.cell.penalty)(last) if isinstance(self.cell, Penalised) else jnp.zeros(batch, dtype)
+        summary = jax.vmap(self.cell.read)(last)
+        return Trace(states[None], summary[None], penalty, None, Stats.none(batch), None, None)
+
+
+class _RowStep(eqx.Module):
+    """The step of the scan: drift to a row, then take it in."""
+
+    cell: Cell
+
+    def __call__(self, carry, row):
+        def one(carry, row):
+            state, time = carry
+            now, values, observed, counts, key = row
+            # Not simply since the row before: many small drifts need not be one large one.
+            gap = jnp.where(counts, now - time, 0.0).astype(values.dtype)
+            new = self.cell.update(self.cell.drift(state, gap), values, observed, jax.random.wrap_key_data(key))
+            return jax.tree.map(lambda n, o: jnp.where(counts, n, o), (new, now), carry)
+
+        return jax.vmap(one)(carry, row)
 
 
 def _numbered_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
-    """Keys that do not depend on how many there are, as those of `jax.random.split` do."""
+    """Keys that do not depend on how many there are, as those of `jax.random.split` do: of series, of rows."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))

@@ -186,7 +186,7 @@ OF_SIZE: dict[str, object] = {"hidden": HIDDEN}
 MODELS: dict[str, Model] = {
     "GRU-D": Model(_gru_d, config=OF_SIZE, learning_rate=3e-3),  # not tuned yet
     "LinODENet": _modern(LinODENet, True, 3e-3, hidden=HIDDEN, latent=HIDDEN),
-    "CRU": _modern(CRU, True, 1e-3, latent=64, width=64),
+    "CRU": _modern(CRU, True, 1e-3, latent=32, width=64),
     "Neural Flows": _modern(NeuralFlow, True, 2e-3, hidden=HIDDEN, width=HIDDEN, mixing=0.0),
     "GraFITi": _modern(GraFITi, False, 1e-3, dim=64, heads=2, layers=4),
     "GraFITi-C": _modern(constant_grafiti, False, 1e-3, dim=64, heads=2, layers=4),
