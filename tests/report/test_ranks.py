@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from acenode.report.ranks import cliques, critical_difference, ranking
+from acenode.report.ranks import cliques, critical_difference, for_page, ranking
 
 EFFECTS = {"good": -0.5, "fair": 0.0, "level": 0.01, "bad": 1.0}
 
@@ -72,3 +72,19 @@ def test_one_set_or_one_row_has_ranks_but_no_tests():
     assert one.rows.shape[0] == 4 and math.isnan(one.friedman) and math.isnan(one.critical)
     alone = ranking(scored(effects={"a": 0.0}), "mse")
     assert alone.rows["rank"].tolist() == [1.0] and math.isnan(alone.critical)
+
+
+def test_a_page_ranks_neither_controls_nor_rows_of_few_sets():
+    scores = scored(seeds=5)
+    scores = scores[~((scores.row == "fair") & (scores.dataset > "S2"))]
+    shown = for_page("table", scores, "mse", ["level", "never run"])
+    assert [line["row"] for line in shown["rows"]] == ["good", "bad"] and shown["shared"] == shown["sets"] == 10
+    assert shown["short"] == {"fair": 3} and shown["controls"] == ["level"]
+
+
+def test_a_page_ranks_on_the_sets_that_were_run():
+    published = scored(12, seeds=0)
+    ours = published[(published.row == "good") & (published.dataset < "S5")].assign(seeds=5, row="ours")
+    shown = for_page("table", pd.concat([published, ours]), "mse")
+    assert set(shown["means"]) == set(ours.dataset) and shown["sets"] == len(ours) == 7
+    assert for_page("table", scored(4, seeds=5), "mse") is None

@@ -12,6 +12,7 @@ from .. import paper
 from ..datasets.files import Folder
 from ..paper.published import HIGHER_IS_BETTER, decimals
 from ..paper.results import Result, frame, place, slug
+from ..paper.row import Row
 from ..paper.tables import TABLES, rows_of
 from .page import environment, write_page
 from .paper_plots import pictures_of
@@ -136,13 +137,26 @@ def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> 
         "standing": counted(own.standing[own.published.notna() & (own.standing != "not run")]),
         "metrics": list(own.metric.unique()),
         "datasets": several,
-        "numbers": _numbers(own, kept[kept.table.isin(own.ours_table)]),
+        "numbers": _numbers(_of_sets_run(own) if several else own, kept[kept.table.isin(own.ours_table)]),
         "attention": _compared(held[attention]),
         "training": _compared(held[~attention]),
-        "rankings": [for_page(name, _with_published(own), each) for each in own.metric.unique()] if several else [],
+        "rankings": _rankings(name, own) if several else [],
         "left": [row for row in rows_of(name) if row not in run] if alone else [],
         "pictures": pictures_of(name, results, held, data_dir) if alone else [],
     }
+
+
+def _of_sets_run(own: Frame) -> Frame:
+    """The lines of the data sets on which any row was run: a leaderboard may have many more."""
+    return own[own.dataset.isin(own.dataset[own.seeds > 0])]
+
+
+def _rankings(table: str, own: Frame) -> list[dict[str, Any]]:
+    """One for every metric of a table with several data sets."""
+    of_rows = [row for row in TABLES.get(table, ()) if isinstance(row, Row)]
+    controls = {name for row in of_rows for name in row.controls} - {row.base for row in of_rows}
+    made = (for_page(table, _with_published(own), metric, sorted(controls)) for metric in own.metric.unique())
+    return [each for each in made if each is not None]
 
 
 def _with_published(own: Frame) -> Frame:

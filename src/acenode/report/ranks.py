@@ -1,6 +1,7 @@
 """Rows compared over many data sets: ranks, wins, Wilcoxon's and Friedman's tests, and critical differences."""
 
 import math
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,9 @@ from .page import Picture, picture
 from .plots import FAINT, INK, WIDTH, figure_style, literal
 from .scores import Frame
 from .statistics import ALPHA, gain, holm
+
+LEAST = 5  # data sets for a ranking
+ENOUGH = 0.75  # of the data sets for a row in it
 
 
 class Ranking(NamedTuple):
@@ -49,11 +53,24 @@ def ranking(scores: Frame, metric: str) -> Ranking:
     return Ranking(means, rows, sets, friedman, critical)
 
 
-def for_page(table: str, scores: Frame, metric: str) -> dict[str, Any]:
-    found = ranking(scores, metric)
+def for_page(table: str, scores: Frame, metric: str, controls: Collection[str] = ()) -> dict[str, Any] | None:
+    """The ranking of a table, or nothing where too few data sets have been run for one.
+
+    `controls` are variants of a row that is ranked, there to explain it, and not ranked themselves; nor are rows that
+    lack many of the data sets, which would leave few to compare all others on.
+    """
+    own = scores[scores.metric == metric]
+    run = own[own.seeds > 0].dataset.unique()
+    if len(run) < LEAST:
+        return None
+    own = own[own.dataset.isin(run)]
+    count = own.groupby("row").dataset.nunique()
+    short = count[count < ENOUGH * len(run)].drop(labels=list(controls), errors="ignore")
+    found = ranking(own[~own.row.isin([*controls, *short.index])], metric)
     drawn = critical_difference(f"{table}-{metric}-ranks", found) if found.critical > 0 else None
     rows = found.rows.reset_index(names="row").to_dict("records")
-    return {"metric": metric, "shared": found.shared, "means": found.means.to_dict(), "rows": rows, "picture": drawn}
+    shown = {"metric": metric, "shared": found.shared, "means": found.means.to_dict(), "rows": rows, "picture": drawn}
+    return shown | {"short": short.to_dict(), "sets": len(run), "controls": [each for each in controls if each in count]}
 
 
 def cliques(rows: Frame, critical: float) -> list[tuple[float, float]]:
