@@ -9,8 +9,9 @@ from typing import Any
 from acenode.paper.published import HIGHER_IS_BETTER
 from acenode.paper.results import Result, frame, load, slug
 from acenode.paper.tables import TABLES
-from acenode.report.paper import budget, explanation, interval, ours, p_value, spread, theirs
-from acenode.report.paper_plots import pictures_of
+from acenode.report.page import Picture
+from acenode.report.paper import budget, explanation, interval, ours, p_value, rankings, spread, theirs
+from acenode.report.paper_plots import pictures_of, pictures_over_sets
 from acenode.report.scores import Frame, counted, full_runs, lines, places
 from acenode.report.verdicts import comparisons
 
@@ -126,12 +127,13 @@ def _page(docs: Path, name: str, own: Frame) -> list[str]:
     better = ", ".join(f"{m} ({'higher' if m in HIGHER_IS_BETTER else 'lower'} is better)" for m in metrics)
     several = own.dataset.nunique() > 1
     parts = [f"# {told['title']}", "", f"{told['about']} Metrics: {plain(better)}.", ""]
+    parts += _ranks(docs, name, own) if several else []
     parts += ["## Scores", "", "Mean ± standard deviation over seeds or folds, on test data.", ""]
     parts += _by_set(own, metrics) if own.dataset.nunique() > MANY else _scores(own, metrics, several)
     parts += _attention(held, several)
     if told["html"]:
         parts += ["## Notes", "", f'<div class="notes">{told["html"]}</div>', ""]
-    parts += _pictures(docs, name, own, held) if name in TABLES and not several else []
+    parts += _pictures(docs, name, held, several) if name in TABLES else []
     return [*parts, *_runs(own)]
 
 
@@ -203,18 +205,37 @@ def _attention(held: Frame, several: bool) -> list[str]:
     return parts
 
 
-def _pictures(docs: Path, name: str, own: Frame, held: Frame) -> list[str]:
+def _ranks(docs: Path, name: str, own: Frame) -> list[str]:
+    """Average ranks over the data sets, beside the published forecasters."""
+    made = []
+    for each in rankings(name, own):
+        rows = [[plain(r["row"]), f"{r['rank']:.2f}", r["wins"], p_value(r["p_holm"])] for r in each["rows"]]
+        made += [f"## Ranks by {plain(each['metric'])}", ""]
+        made += [f"Over the {each['shared']} data sets that all of these rows have; p to the first row.", ""]
+        made += table(["row", "average rank", "wins", "p (Wilcoxon, Holm)"], rows)
+        made += _figure(docs, each["picture"]) if each["picture"] else []
+        if each["controls"]:
+            made += [f"Not ranked, as a variant of a row that is: {plain('; '.join(each['controls']))}.", ""]
+        if each["short"]:
+            short = "; ".join(f"{row} ({count})" for row, count in each["short"].items())
+            made += [f"Not ranked, as run on few of the {each['sets']} data sets: {plain(short)}.", ""]
+    return made
+
+
+def _pictures(docs: Path, name: str, held: Frame, several: bool) -> list[str]:
     kept = full_runs(runs())
     by_file = {(r.table, r.dataset, r.row, r.seed, bool(r.config.get("quick"))): r for r in found()}
     keys = kept[kept.table == name][["table", "dataset", "row", "seed", "quick"]].drop_duplicates()
     results = [by_file[key] for key in keys.itertuples(index=False, name=None)]
-    parts = []
-    for each in pictures_of(name, results, held, None):
-        put(docs / "results" / each.file, _DARK.sub("", each.svg))
-        width, _ = each.size
-        parts += [f"```{{figure}} {each.file}", f":alt: {each.alt}", f":width: {width}px", ""]
-        parts += [plain(each.caption), "```", ""]
+    drawn = pictures_over_sets(name, results) if several else pictures_of(name, results, held, None)
+    parts = [line for each in drawn for line in _figure(docs, each)]
     return ["## Pictures", "", *parts] if parts else []
+
+
+def _figure(docs: Path, drawn: Picture) -> list[str]:
+    put(docs / "results" / drawn.file, _DARK.sub("", drawn.svg))
+    width, _ = drawn.size
+    return [f"```{{figure}} {drawn.file}", f":alt: {drawn.alt}", f":width: {width}px", "", plain(drawn.caption), "```", ""]
 
 
 def _runs(own: Frame) -> list[str]:

@@ -39,6 +39,22 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
+def test_the_error_over_the_horizon_is_a_mean_over_the_sets_that_all_rows_have(drawn):
+    _, made = drawn("mnist", [])
+
+    def ran(row, dataset, seed, errors):
+        error = {"time": [5.0, 6.0], "mse": errors, "values": [3, 3]}
+        more = {"dataset": dataset, "figures": {"error_over_time": error}}
+        return result("physiome", row, seed, {"mse": 1.0}, **more)
+
+    runs = [ran("a", "X", 0, [1.0, 4.0]), ran("a", "Y", 0, [4.0, 9.0]), ran("b", "X", 0, [1.0, 1.0])]
+    runs += [ran("b", "Y", 0, [1.0, 1.0]), ran("a", "Z", 0, [7.0, 7.0])]
+    (shown,) = paper_plots.pictures_over_sets("physiome", runs)
+    lines = {line.get_label(): list(line.get_ydata()) for line in made["physiome-error"].axes[0].lines}
+    assert lines["a"] == pytest.approx([2.0, 6.0]) and lines["b"] == pytest.approx([1.0, 1.0]) and "X, Y" in shown.alt
+    assert paper_plots.pictures_over_sets("physiome", []) == []
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_is_in_a_panel_of_few_and_beside_its_base(table):
     rows = {row.name: row for row in TABLES[table]}

@@ -35,6 +35,7 @@ from ..series import Query, Series
 from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baselines import Baseline, Predicted, gaussian_scores, last_value, mean_value
+from .figures import error_over_time
 from .row import Prepared, Refused, Row, checksum
 
 TABLE = "physiome"
@@ -45,6 +46,7 @@ HIDDEN, EXTRA, AS_MANY = 128, 5, 157
 HEADS, WIDTH = 4, 16  # of fast weights
 CUT = (0.2 * SPAN, 0.8 * SPAN)
 HIDE = 0.2
+HORIZON = (physiome.CUT * SPAN, SPAN)
 BATCH, TRAINING = 64, 1400
 
 
@@ -229,6 +231,7 @@ def row(name: str, dataset: str) -> Row:
         base=model.base,
         own_settings=model.own_settings,
         controls=model.controls,
+        figures={"error_over_time": ft.partial(error_over_time, bins=10, between=HORIZON)},
     )
 
 

@@ -15,7 +15,7 @@ from ..paper.results import Result, frame, place, slug
 from ..paper.row import Row
 from ..paper.tables import TABLES, rows_of
 from .page import environment, write_page
-from .paper_plots import pictures_of
+from .paper_plots import pictures_of, pictures_over_sets
 from .ranks import for_page
 from .scores import OURS, ROW, Frame, counted, full_runs, lines, places, scores
 from .verdicts import comparisons
@@ -140,9 +140,9 @@ def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> 
         "numbers": _numbers(_of_sets_run(own) if several else own, kept[kept.table.isin(own.ours_table)]),
         "attention": _compared(held[attention]),
         "training": _compared(held[~attention]),
-        "rankings": _rankings(name, own) if several else [],
+        "rankings": rankings(name, own) if several else [],
         "left": [row for row in rows_of(name) if row not in run] if alone else [],
-        "pictures": pictures_of(name, results, held, data_dir) if alone else [],
+        "pictures": pictures_of(name, results, held, data_dir) if alone else pictures_over_sets(name, results),
     }
 
 
@@ -151,7 +151,7 @@ def _of_sets_run(own: Frame) -> Frame:
     return own[own.dataset.isin(own.dataset[own.seeds > 0])]
 
 
-def _rankings(table: str, own: Frame) -> list[dict[str, Any]]:
+def rankings(table: str, own: Frame) -> list[dict[str, Any]]:
     """One for every metric of a table with several data sets."""
     of_rows = [row for row in TABLES.get(table, ()) if isinstance(row, Row)]
     controls = {name for row in of_rows for name in row.controls} - {row.base for row in of_rows}

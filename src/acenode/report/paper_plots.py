@@ -35,6 +35,27 @@ def pictures_of(table: str, results: Sequence[Result], compared: Frame, data_dir
     return [*made, *_attention(table, runs, rows), *_maps(table, runs, data_dir), *_embedding(table, runs)]
 
 
+def pictures_over_sets(table: str, results: Sequence[Result]) -> list[Picture]:
+    """The figures of a table with several data sets."""
+    kept: dict[str, dict[int, dict[str, Mapping[str, Any]]]] = {}
+    for result in results:
+        if "error_over_time" in result.figures:
+            of_seed = kept.setdefault(result.row, {}).setdefault(result.seed, {})
+            of_seed[result.dataset] = result.figures["error_over_time"]
+    sets = [set(own) for of_row in kept.values() for own in of_row.values()]
+    shared = sorted(set.intersection(*sets)) if sets else []
+    if not shared:
+        return []
+    found: dict[str, Curve] = {}
+    for name, of_row in kept.items():
+        curves_of = [[of_set[each] for each in shared] for of_set in of_row.values()]
+        errors = np.asarray([[each["mse"] for each in own] for own in curves_of], float)
+        found[name] = (np.asarray(curves_of[0][0]["time"]), np.exp(np.log(errors).mean(axis=1)))
+    panels = {f"({k})" * (len(found) > LINES): part for k, part in enumerate(_parts(list(found), LINES), 1)}
+    says = f"Squared error of the test values over the horizon, geometric mean over {', '.join(shared)}"
+    return [*_curves(f"{table}-error", found, panels, ("time", "squared error"), says, marker="o", ms=3)]
+
+
 def groups(names: Sequence[str], rows: Mapping[str, Any]) -> dict[str, list[str]]:
     """Rows to draw in one panel, by its title: each base with what extends it and their controls, then all others.
 
