@@ -1,6 +1,7 @@
 """Past one device: four devices against one, many trials as one program against separate fits, streamed data.
 
     python benchmarks/scale.py --out scale-cpu
+    python benchmarks/scale.py --large 1000000 --out scale-large
 
 All are ratios of times from this one process, in which a CPU is made to look like four devices. They share its cores:
 four cannot be quicker than one, and what is measured is what spreading costs.
@@ -10,6 +11,7 @@ import os
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
 
+import resource
 import statistics
 import time
 import warnings
@@ -23,7 +25,7 @@ import acenode as ace
 from acenode.datasets import regions
 from acenode.datasets.split import Split
 from acenode.models import GRUD, Filter
-from acenode.series import forecast
+from acenode.series import Query, Series, forecast
 from acenode.tasks import GaussianHead, Headed
 from acenode.train import Member, Recipe, Run
 
@@ -75,6 +77,53 @@ def streaming(samples: int, rounds: int) -> list[dict]:
     return [{"data": n, **times[n].as_dict(), "ratio": round(times[n].median_ms / alone, 3)} for n in runs]
 
 
+def large(samples: int, rows: int = 100, variables: int = 10) -> dict:
+    """An epoch over many series in host memory: how much more memory it takes than they do, and how long."""
+    random = np.random.default_rng(0)
+    observed = np.empty((samples, rows, variables), bool)
+    values = np.empty(observed.shape, np.float32)
+    for start in range(0, samples, 10_000):  # random walks, half of whose values are seen
+        part = slice(start, start + 10_000)
+        observed[part] = random.integers(0, 2, observed[part].shape, np.uint8)
+        steps = random.standard_normal(observed[part].shape, np.float32)
+        values[part] = np.cumsum(steps, axis=1) / 10 * observed[part]
+    times = np.broadcast_to(np.arange(rows, dtype=np.float32), (samples, rows))
+    known = rows // 2
+    context = Series(times[:, :known], values[:, :known], observed[:, :known], np.full(samples, known, np.int32))
+    seen = observed[:, known:]
+    data = Query(context, times[:, known:], values[:, known:], seen, seen)
+    ids, held = np.arange(samples), min(1000, samples // 4)
+    split = Split(ids[held:], ids[:held], ids[:0])
+    recipe = Recipe(epochs=2, batch_size=min(1024, samples // 4), algorithm="joint")
+
+    def build(key):
+        one, two = jax.random.split(key)
+        return Headed(Filter(GRUD(variables, HIDDEN, key=one)), GaussianHead(HIDDEN, variables, key=two))
+
+    before = _peak_gib()
+    run = Run(build, ace.Forecast(), data, split, recipe, [Member(0)], devices=1, stream=4)
+    seconds, peaks = [], []
+    for _ in range(recipe.epochs):
+        began = time.perf_counter()
+        record = run.epoch()
+        seconds.append(round(time.perf_counter() - began, 1))
+        peaks.append(round(_peak_gib() - before, 3))
+    return {
+        "series": samples,
+        "rows": rows,
+        "variables": variables,
+        "data_gib": round((values.nbytes + observed.nbytes) / 2**30, 3),
+        "more_memory_gib": peaks,  # at most, after each epoch
+        "epoch_s": seconds,
+        "series_per_second": round(samples / seconds[-1]),
+        "validation_mse": float(np.asarray(record["validation_mse"])[0]),
+    }
+
+
+def _peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
 def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
     """`tune` against separate fits of as many epochs, a few of which are measured; compilation counts in both."""
     import polars as pl
@@ -109,8 +158,14 @@ def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
 
 def main() -> None:
     parser = arguments(__doc__, "scale")
+    parser.add_argument("--large", type=int, help="only this: an epoch over so many series, streamed")
     quick = (given := parser.parse_args()).quick
     warnings.simplefilter("ignore", UserWarning)
+    if given.large:
+        found = large(given.large)
+        show(("what", "value"), [[name, value] for name, value in found.items()])
+        print(f"\nwritten to {save(given.out, 'scale', quick, large=found)}")
+        return
     rounds = 1 if quick else 5
     print("an epoch of one ensemble, spread over devices that share the cores")
     spread = devices(128 if quick else 320, 8 if quick else 16, rounds)
