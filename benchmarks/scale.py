@@ -4,7 +4,8 @@
     python benchmarks/scale.py --large 1000000 --out scale-large
 
 All are ratios of times from this one process, in which a CPU is made to look like four devices. They share its cores:
-four cannot be quicker than one, and what is measured is what spreading costs.
+four cannot be quicker than one, and what is measured is what spreading costs. `--large` is apart from it: an epoch over
+so many series that stay in host memory, its time and how much memory it takes beside them.
 """
 
 import os
@@ -106,7 +107,7 @@ def large(samples: int, rows: int = 100, variables: int = 10) -> dict:
     for _ in range(recipe.epochs):
         began = time.perf_counter()
         record = run.epoch()
-        seconds.append(round(time.perf_counter() - began, 1))
+        seconds.append(time.perf_counter() - began)
         peaks.append(round(_peak_gib() - before, 3))
     return {
         "series": samples,
@@ -114,7 +115,7 @@ def large(samples: int, rows: int = 100, variables: int = 10) -> dict:
         "variables": variables,
         "data_gib": round((values.nbytes + observed.nbytes) / 2**30, 3),
         "more_memory_gib": peaks,  # at most, after each epoch
-        "epoch_s": seconds,
+        "epoch_s": [round(each, 1) for each in seconds],
         "series_per_second": round(samples / seconds[-1]),
         "validation_mse": float(np.asarray(record["validation_mse"])[0]),
     }
@@ -158,7 +159,7 @@ def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
 
 def main() -> None:
     parser = arguments(__doc__, "scale")
-    parser.add_argument("--large", type=int, help="only this: an epoch over so many series, streamed")
+    parser.add_argument("--large", type=int, help="this alone: an epoch over so many series, streamed")
     quick = (given := parser.parse_args()).quick
     warnings.simplefilter("ignore", UserWarning)
     if given.large:

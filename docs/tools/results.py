@@ -209,7 +209,7 @@ def _ranks(docs: Path, name: str, own: Frame) -> list[str]:
     """Average ranks over the data sets, beside the published forecasters."""
     made = []
     for each in rankings(name, own):
-        rows = [[plain(r["row"]), f"{r['rank']:.2f}", r["wins"], p_value(r["p_holm"])] for r in each["rows"]]
+        rows = [[plain(r["row"]), f"{r['rank']:.2f}", str(r["wins"]), p_value(r["p_holm"])] for r in each["rows"]]
         made += [f"## Ranks by {plain(each['metric'])}", ""]
         made += [f"Over the {each['shared']} data sets that all of these rows have; p to the first row.", ""]
         made += table(["row", "average rank", "wins", "p (Wilcoxon, Holm)"], rows)
@@ -235,7 +235,8 @@ def _pictures(docs: Path, name: str, held: Frame, several: bool) -> list[str]:
 def _figure(docs: Path, drawn: Picture) -> list[str]:
     put(docs / "results" / drawn.file, _DARK.sub("", drawn.svg))
     width, _ = drawn.size
-    return [f"```{{figure}} {drawn.file}", f":alt: {drawn.alt}", f":width: {width}px", "", plain(drawn.caption), "```", ""]
+    head = [f"```{{figure}} {drawn.file}", f":alt: {drawn.alt}", f":width: {width}px", ""]
+    return [*head, plain(drawn.caption), "```", ""]
 
 
 def _runs(own: Frame) -> list[str]:

@@ -213,3 +213,53 @@ def test_any_series_and_any_queries_agree_with_the_loop(many, queried, late):
     expected = [[by_hand(*one, q, late) for q in row] for one, row in zip(many, queried, strict=True)]
     np.testing.assert_allclose(trace.states[0], expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(trace.summary[0], [everything(*one) for one in many], rtol=1e-5, atol=1e-5)
+
+
+class Leaky(eqx.Module):
+    """A state that decays and takes in what was observed, by learned rates."""
+
+    decay: jax.Array
+    gain: jax.Array
+
+    def start(self):
+        return jnp.ones((), self.decay.dtype)
+
+    def drift(self, state, gap):
+        return state * jnp.exp(-self.decay * gap)
+
+    def update(self, state, values, observed, key):
+        return state + self.gain * jnp.tanh(values.sum() - state)
+
+    def read(self, state):
+        return state[None]
+
+
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+def test_answers_and_gradients_over_many_rows_are_those_of_a_loop(kind):
+    draw = np.random.default_rng(0)
+    rows, empty, queries = [40, 3], [4, 17, 18, 39], np.array([0.5, 7.0, 30.0])
+    whole = []
+    for count in rows:
+        observed = np.ones((count, 1), bool)
+        observed[[k for k in empty if k < count]] = False
+        whole.append((np.sort(draw.uniform(0, 20, count)), draw.normal(size=(count, 1)), observed))
+    batch = stack([series(*each) for each in whole])
+    cell = Leaky(jnp.asarray(0.3), jnp.asarray(0.7))
+    times = np.tile(queries, (len(rows), 1))
+
+    def scanned(cell):
+        return jnp.sum(jnp.square(Filter(cell)(batch, times, jax.random.key(0, impl=kind)).states[0, ..., 0]))
+
+    def looped(cell):
+        total = 0.0
+        for moments, values, observed in whole:
+            for query in queries:
+                state, since = cell.start(), moments[0]
+                for now, value, seen in zip(moments, values, observed, strict=True):
+                    if seen.any() and now < query:
+                        state, since = cell.update(cell.drift(state, now - since), value, seen, None), now
+                total += jnp.square(cell.drift(state, max(query - since, 0.0)))
+        return total
+
+    ours, theirs = (jax.value_and_grad(each)(cell) for each in (scanned, looped))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), ours, theirs)

@@ -47,11 +47,14 @@ def test_the_error_over_the_horizon_is_a_mean_over_the_sets_that_all_rows_have(d
         more = {"dataset": dataset, "figures": {"error_over_time": error}}
         return result("physiome", row, seed, {"mse": 1.0}, **more)
 
-    runs = [ran("a", "X", 0, [1.0, 4.0]), ran("a", "Y", 0, [4.0, 9.0]), ran("b", "X", 0, [1.0, 1.0])]
-    runs += [ran("b", "Y", 0, [1.0, 1.0]), ran("a", "Z", 0, [7.0, 7.0])]
+    errors = {"X": [1.0, 4.0], "Y": [4.0, 9.0], "V": [2.0, 6.0]}
+    runs = [ran("a", name, 0, error) for name, error in errors.items()]
+    runs += [ran("b", name, seed, [1.0, 1.0]) for name in errors for seed in (0, 1)]
+    runs += [ran("a", "Z", 0, [7.0, 7.0]), ran("on one set", "X", 0, [1.0, 1.0]), ran("b", "X", 2, [math.inf, 1.0])]
     (shown,) = paper_plots.pictures_over_sets("physiome", runs)
     lines = {line.get_label(): list(line.get_ydata()) for line in made["physiome-error"].axes[0].lines}
-    assert lines["a"] == pytest.approx([2.0, 6.0]) and lines["b"] == pytest.approx([1.0, 1.0]) and "X, Y" in shown.alt
+    assert lines["a"] == pytest.approx([2.0, 6.0]) and lines["b"] == pytest.approx([1.0, 1.0])
+    assert set(lines) == {"a", "b"} and "V, X, Y" in shown.alt
     assert paper_plots.pictures_over_sets("physiome", []) == []
 
 

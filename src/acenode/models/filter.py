@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from ..ode import Stats
@@ -19,8 +18,8 @@ from .trace import Trace
 class Cell(Protocol):
     """The recurrent cell of a `Filter`, written for one series.
 
-    A state is any pytree of arrays whose shapes and types `drift` and `update` keep. A cell is only called with rows
-    that hold at least one observation; values that were not observed are 0.
+    A state is any pytree of floating-point arrays whose shapes and types `drift` and `update` keep. A cell is only
+    called with rows that hold at least one observation; values that were not observed are 0.
     """
 
     def start(self) -> Any:
@@ -87,7 +86,7 @@ class Filter(eqx.Module):
         by_row = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), by_row)
         # With the time of the last row that counts.
         start = (jax.tree.map(lambda x: jnp.broadcast_to(x, (batch, *x.shape)), first), moments[:, 0])
-        last, before = masked_scan(_RowStep(self.cell), start, by_row, by_row[3])
+        last, before = masked_scan(_RowStep(self.cell, jax.random.key_impl(key)), start, by_row, by_row[3])
 
         # In the precision of the rows: a query at the time of a row must not miss it by a rounding.
         queries = jnp.asarray(times, moments.dtype)
@@ -109,6 +108,7 @@ class _RowStep(eqx.Module):
     """The step of the scan: drift to a row, then take it in."""
 
     cell: Cell
+    kind: Any = eqx.field(static=True)  # of keys
 
     def __call__(self, carry, row):
         def one(carry, row):
@@ -116,12 +116,13 @@ class _RowStep(eqx.Module):
             now, values, observed, counts, key = row
             # Not simply since the row before: many small drifts need not be one large one.
             gap = jnp.where(counts, now - time, 0.0).astype(values.dtype)
-            new = self.cell.update(self.cell.drift(state, gap), values, observed, jax.random.wrap_key_data(key))
+            key = jax.random.wrap_key_data(key, impl=self.kind)
+            new = self.cell.update(self.cell.drift(state, gap), values, observed, key)
             return jax.tree.map(lambda n, o: jnp.where(counts, n, o), (new, now), carry)
 
         return jax.vmap(one)(carry, row)
 
 
 def _numbered_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
-    """Keys that do not depend on how many there are, as those of `jax.random.split` do: of series, of rows."""
+    """Keys for series or rows. Unlike those of `jax.random.split`, they do not depend on how many there are."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(count))

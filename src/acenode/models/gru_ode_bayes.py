@@ -66,7 +66,7 @@ class Jump(eqx.Module):
     def __call__(self, h, x, observed, mean, log_variance) -> Float[Array, " size"]:
         error = (x - mean) * jnp.exp(-0.5 * log_variance)
         says = jnp.stack([x, mean, log_variance, error], axis=-1)
-        # Not as a product of matrices, which are tiny: so it becomes part of what is around it.
+        # A sum, not a product of tiny matrices: the compiler merges it with its surroundings.
         prepared = jax.nn.relu((says[:, :, None] * self.weight).sum(axis=1) + self.bias)
         return self.cell(jnp.ravel(prepared * observed[:, None]), h)
 

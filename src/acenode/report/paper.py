@@ -14,7 +14,7 @@ from ..paper.published import HIGHER_IS_BETTER, decimals
 from ..paper.results import Result, frame, place, slug
 from ..paper.row import Row
 from ..paper.tables import TABLES, rows_of
-from .page import environment, write_page
+from .page import Picture, environment, write_page
 from .paper_plots import pictures_of, pictures_over_sets
 from .ranks import for_page
 from .scores import OURS, ROW, Frame, counted, full_runs, lines, places, scores
@@ -142,13 +142,18 @@ def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> 
         "training": _compared(held[~attention]),
         "rankings": rankings(name, own) if several else [],
         "left": [row for row in rows_of(name) if row not in run] if alone else [],
-        "pictures": pictures_of(name, results, held, data_dir) if alone else pictures_over_sets(name, results),
+        "pictures": pictures_of(name, results, held, data_dir) if alone else _over_sets(name, results, several),
     }
 
 
+def _over_sets(name: str, results: Sequence[Result], several: bool) -> list[Picture]:
+    return pictures_over_sets(name, results) if several else []
+
+
 def _of_sets_run(own: Frame) -> Frame:
-    """The lines of the data sets on which any row was run: a leaderboard may have many more."""
-    return own[own.dataset.isin(own.dataset[own.seeds > 0])]
+    """The lines of the data sets on which any row was run, if any was: a leaderboard may have many more."""
+    run = own.dataset[own.seeds > 0]
+    return own[own.dataset.isin(run)] if len(run) else own
 
 
 def rankings(table: str, own: Frame) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from ..paper.results import Result, diverged, place, slug
 from ..paper.tables import TABLES
 from .page import Picture, picture
 from .plots import COLOURS, FAINT, INK, WIDTH, Curve, attention_grid, curves, figure_style, literal
+from .ranks import ENOUGH
 from .scores import Frame
 
 FOLDER = Path("results")  # beside the page
@@ -36,21 +37,28 @@ def pictures_of(table: str, results: Sequence[Result], compared: Frame, data_dir
 
 
 def pictures_over_sets(table: str, results: Sequence[Result]) -> list[Picture]:
-    """The figures of a table with several data sets."""
-    kept: dict[str, dict[int, dict[str, Mapping[str, Any]]]] = {}
+    """The figures of a table with several data sets: of the rows and seeds that most sets have, over the sets of all.
+
+    Runs that diverged are left out.
+    """
+    kept: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
     for result in results:
-        if "error_over_time" in result.figures:
-            of_seed = kept.setdefault(result.row, {}).setdefault(result.seed, {})
-            of_seed[result.dataset] = result.figures["error_over_time"]
-    sets = [set(own) for of_row in kept.values() for own in of_row.values()]
-    shared = sorted(set.intersection(*sets)) if sets else []
+        error = result.figures.get("error_over_time", {})
+        if error and np.isfinite(error["mse"]).all() and np.min(error["mse"]) > 0:
+            kept.setdefault((result.row, result.seed), {})[result.dataset] = error
+    most = max(map(len, kept.values()), default=0)
+    kept = {key: own for key, own in kept.items() if len(own) >= ENOUGH * most}
+    shared = sorted(set.intersection(*map(set, kept.values()))) if kept else []
     if not shared:
         return []
-    found: dict[str, Curve] = {}
-    for name, of_row in kept.items():
-        curves_of = [[of_set[each] for each in shared] for of_set in of_row.values()]
-        errors = np.asarray([[each["mse"] for each in own] for own in curves_of], float)
-        found[name] = (np.asarray(curves_of[0][0]["time"]), np.exp(np.log(errors).mean(axis=1)))
+    times = np.unique(np.concatenate([own[each]["time"] for own in kept.values() for each in shared]))
+    lines: dict[str, list[np.ndarray]] = {}
+    for (row, _), own in kept.items():
+        logs = np.full((len(shared), len(times)), np.nan)
+        for line, each in zip(logs, shared, strict=True):
+            line[np.searchsorted(times, own[each]["time"])] = np.log(own[each]["mse"])
+        lines.setdefault(row, []).append(np.exp(logs.mean(axis=0)))
+    found = {row: (times, np.stack(own)) for row, own in lines.items()}
     panels = {f"({k})" * (len(found) > LINES): part for k, part in enumerate(_parts(list(found), LINES), 1)}
     says = f"Squared error of the test values over the horizon, geometric mean over {', '.join(shared)}"
     return [*_curves(f"{table}-error", found, panels, ("time", "squared error"), says, marker="o", ms=3)]

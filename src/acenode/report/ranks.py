@@ -66,11 +66,15 @@ def for_page(table: str, scores: Frame, metric: str, controls: Collection[str] =
     own = own[own.dataset.isin(run)]
     count = own.groupby("row").dataset.nunique()
     short = count[count < ENOUGH * len(run)].drop(labels=list(controls), errors="ignore")
-    found = ranking(own[~own.row.isin([*controls, *short.index])], metric)
+    ranked = own[~own.row.isin([*controls, *short.index])]
+    found = ranking(ranked, metric)
+    if found.shared < LEAST:
+        return None
     drawn = critical_difference(f"{table}-{metric}-ranks", found) if found.critical > 0 else None
     rows = found.rows.reset_index(names="row").to_dict("records")
     shown = {"metric": metric, "shared": found.shared, "means": found.means.to_dict(), "rows": rows, "picture": drawn}
-    return shown | {"short": short.to_dict(), "sets": len(run), "controls": [each for each in controls if each in count]}
+    left = {"short": short.to_dict(), "controls": [each for each in controls if each in count]}
+    return shown | {"sets": len(run), **left}
 
 
 def cliques(rows: Frame, critical: float) -> list[tuple[float, float]]:
