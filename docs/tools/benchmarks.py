@@ -19,6 +19,7 @@ def write(docs: Path) -> None:
         ("climate", _timed(_of(files, "climate"), "training_step")),
         ("patients", _ensembles(_of(files, "patients"), "training_iteration_ms")),
         ("climate-ensembles", _ensembles(_of(files, "climate"), "ensembles_ms")),
+        ("physiome", _physiome(_of(files, "physiome"))),
         ("memory", _memory(_of(files, "memory"))),
         ("precision", _precision(_of(files, "precision"))),
         ("norm", _norms(_of(files, "error norm"))),
@@ -47,6 +48,17 @@ def _timed(found: Found, part: str) -> list[str]:
     ways = list(dict.fromkeys(way for _, rows in kept for way in rows))
     rows = [[plain(way), *(_milliseconds(own.get(way)) for _, own in kept)] for way in ways]
     return table(["median time", *(machine for machine, _ in kept)], rows)
+
+
+def _physiome(found: Found) -> list[str]:
+    """A line for each model and machine: what a training step costs."""
+    rows = []
+    for machine, file in found:
+        for model, own in file["training_step"].items():
+            costs = (_milliseconds(own), f"{own['memory_mib']:,} MiB", f"{own['compile_s']} s")
+            where = f"{machine}, {file['dataset']}, {file['folds']} folds"
+            rows.append([plain(model), where, f"{own['parameters']:,}", *costs])
+    return table(["model", "where", "parameters", "step", "memory", "compilation"], rows)
 
 
 def _milliseconds(row: dict[str, Any] | None) -> str:
