@@ -20,6 +20,7 @@ def write(docs: Path) -> None:
         ("patients", _ensembles(_of(files, "patients"), "training_iteration_ms")),
         ("climate-ensembles", _ensembles(_of(files, "climate"), "ensembles_ms")),
         ("physiome", _physiome(_of(files, "physiome"))),
+        ("own-table", _own_tables(_of(files, "own_table"))),
         ("memory", _memory(_of(files, "memory"))),
         ("precision", _precision(_of(files, "precision"))),
         ("norm", _norms(_of(files, "error norm"))),
@@ -59,6 +60,22 @@ def _physiome(found: Found) -> list[str]:
             where = f"{machine}, {file['dataset']}, {file['folds']} folds"
             rows.append([plain(model), where, f"{own['parameters']:,}", *costs])
     return table(["model", "where", "parameters", "step", "memory", "compilation"], rows)
+
+
+def _own_tables(found: Found) -> list[str]:
+    """A line for each model and table; of one that was measured again, the last; folds as their mean."""
+    kept: dict[tuple[str, str], tuple[str, list[dict[str, Any]]]] = {}
+    for machine, file in sorted(found, key=lambda each: each[1]["when"]):
+        for name, measured in file["tables"].items():
+            for model in dict.fromkeys(row["model"] for row in measured["rows"]):
+                kept[name, model] = machine, [row for row in measured["rows"] if row["model"] == model]
+    rows = []
+    for (name, model), (machine, own) in kept.items():
+        metric = "auc" if "auc" in own[0] else "mse"
+        mean = {each: sum(row[each] for row in own) / len(own) for each in ("seconds", metric)}
+        score = f"{metric.upper()} {mean[metric]:.3f}" + f" ({len(own)} folds)" * (len(own) > 1)
+        rows.append([plain(name), plain(model), machine, f"{mean['seconds']:.0f} s", score])
+    return table(["table", "model", "machine", "training", "on unseen series"], rows)
 
 
 def _milliseconds(row: dict[str, Any] | None) -> str:
