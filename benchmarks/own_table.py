@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="the budget of auto (default: %(default)s)")
     parser.add_argument("--named-minutes", type=float, help="the budget of named models (default: the estimators')")
     parser.add_argument("--mortality", help="from `acenode data export physionet --labelled --out FILE.parquet`")
-    parser.add_argument("--id", default="patient", help="its column of ids (default: %(default)s)")
+    parser.add_argument("--id", default="record", help="its column of ids (default: %(default)s)")
     parser.add_argument("--time", default="hour", help="its column of times (default: %(default)s)")
     parser.add_argument("--label", default="died", help="its column of outcomes (default: %(default)s)")
     given = parser.parse_args()

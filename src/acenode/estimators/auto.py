@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -18,8 +19,8 @@ from ..datasets.split import Split
 from ..series import Query
 from ..series.frames import default_backend
 from ..tasks import Headed, Task
-from ..train import Fit, Member, Progress, Recipe, Run, StopTraining
-from .baselines import MORE, PLAIN, SOLVED
+from ..train import CheckpointMismatch, Fit, Member, Progress, Recipe, Run, StopTraining
+from .baselines import PLAIN, SOLVED
 from .budget import Budget, Pace
 from .inference import without_sampling
 from .members import Members, mix, outputs_of
@@ -37,6 +38,7 @@ COMPILING = 0.7  # the part of the selection within which candidates are compile
 _AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
+_PICKS = 4  # of the greedy selection, for each model that the ensemble may have
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class Search:
     `together` trains the further seeds of the best model as one program, and candidates one after the other; without
     it seeds are trained one by one, on two cores where there are. Each seed sees the same steps either way. `auto` does
     so on accelerators, where five members cost hardly more than one; on a CPU they cost five times as much.
+
+    `checkpoint` is a folder with a file for each candidate. The same search resumes from it, with its whole budget.
     """
 
     def __init__(
@@ -146,7 +150,9 @@ class Search:
         names: Sequence[str] = (),
         ensemble: int = 5,
         together: bool | Literal["auto"] = "auto",
+        checkpoint: str | Path | None = None,
     ):
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.work, self.budget, self.progress, self.ensemble = work, budget, progress, ensemble
         self.names = tuple(names) or CANDIDATES[work.kind]
         self.stopped = threading.Event()
@@ -178,8 +184,7 @@ class Search:
 
     def _solve(self) -> None:
         work = self.work
-        plain = PLAIN[work.kind]
-        self.trials += [Trial(name, name in plain) for name in (*plain, *MORE.get(work.kind, ()))]
+        self.trials += [Trial(name, plain=True) for name in PLAIN[work.kind]]
 
         def solve(trial: Trial) -> None:
             built = work.build(trial.name)(jax.random.key(work.seed))
@@ -207,6 +212,8 @@ class Search:
                 call(trial)
             except StopTraining:
                 self.stopped.set()
+            except CheckpointMismatch:
+                raise
             except Exception as error:  # a candidate that fails must not cost the others
                 trial.note = f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             finally:
@@ -230,7 +237,10 @@ class Search:
         work, begun = self.work, self.budget.spent
         data = training_data(work.data, trial.name)
         members = members or [Member(trial.seed, 0, work.learning_rate, work.penalty)]
-        trial.run = Run(work.build(trial.name), work.task, data, work.split, work.recipe, members)
+        file = None if self.checkpoint is None else self.checkpoint / f"{trial.name}-{trial.seed}.safetensors"
+        trial.run = Run(work.build(trial.name), work.task, data, work.split, work.recipe, members, checkpoint=file)
+        if trial.run.finished:
+            return
         record = trial.run.epoch(1)
         trial.compiling = self.budget.spent - begun
         self._tell(trial.run, record)
@@ -258,11 +268,15 @@ class Search:
             self.progress.epoch(run.epochs - 1, record, run.samples)
 
     def _more_seeds(self) -> list[Trial]:
-        """The best kind again from other seeds, as many as there is time for."""
-        ranked = [t for t in self._ranked(self.trials) if t.run is not None]
-        if not ranked or self.ensemble < 2 or self.stopped.is_set():
+        """The best kinds again from other seeds, one kind after the other, as many as there is time for."""
+        kinds = [t for t in self._ranked(self.trials) if t.run is not None]
+        return [trial for best in kinds[:_FINALISTS] for trial in self._again(best)]
+
+    def _again(self, best: Trial) -> list[Trial]:
+        """What a kind that has been trained gives from other seeds."""
+        if self.ensemble < 2 or self.stopped.is_set():
             return []
-        best, work = ranked[0], self.work
+        work = self.work
         assert best.run is not None
         reached = (1 + int(np.max(best.run.result().best_epoch))) / max(best.epochs, 1)
         need = 0.7 * reached * (best.seconds - best.compiling) + _AGAIN * best.compiling
@@ -320,25 +334,29 @@ class Search:
         return kept
 
     def _greedy(self, outputs: list[Any]) -> list[int]:
-        """Places of the models, with repetition, whose even mixture scores best; at most `ensemble` of them."""
-        work, monitor = self.work, self.work.task.monitor
+        """Places of the models, with repetition, whose even mixture scores best; at most `ensemble` different ones.
+
+        One after the other is added, the one that helps most or hurts least; the best mixture on that way is kept.
+        """
+        work, most = self.work, max(self.ensemble, 1)
         picked: list[int] = []
-        best = math.nan
-        for _ in range(max(self.ensemble, 1)):
-            scores = []
-            for k in range(len(outputs)):
-                chosen = [*picked, k]
-                mixed = mix([outputs[i] for i in chosen], [1 / len(chosen)] * len(chosen))
-                scores.append(work.metrics(mixed)[monitor])
-            finite = [k for k, s in enumerate(scores) if math.isfinite(s)]
-            if not finite:
+        total, best, length = None, math.nan, 0
+        for count in range(1, _PICKS * most + 1 if most > 1 else 2):
+            open_to = set(picked) if len(set(picked)) == most else range(len(outputs))
+            scores = {}
+            for k in open_to:
+                mixed = outputs[k] if total is None else mix([total, outputs[k]], [1 - 1 / count, 1 / count])
+                score = work.metrics(mixed)[work.task.monitor]
+                if math.isfinite(score):
+                    scores[k] = score
+            if not scores:
                 break
-            k = (min if work.task.better == "lower" else max)(finite, key=lambda k: scores[k])
-            if picked and not work.better(scores[k], best):
-                break
+            k = (min if work.task.better == "lower" else max)(scores, key=lambda k: scores[k])
+            total = outputs[k] if total is None else mix([total, outputs[k]], [1 - 1 / count, 1 / count])
             picked.append(k)
-            best = scores[k]
-        return picked or [len(outputs) - 1]
+            if work.better(scores[k], best):
+                best, length = scores[k], count
+        return picked[:length] or [len(outputs) - 1]
 
     def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         finite = [t for t in trials if math.isfinite(t.score(self.work))]
