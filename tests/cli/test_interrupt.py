@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from own_tables import FORECAST, QUICK, rows, train, write
 
+from acenode.train.checkpoint import load_head
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
@@ -114,8 +116,9 @@ app(sys.argv[2:])
 """
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_a_search_with_the_best_so_far(tmp_path, data):
+@pytest.fixture
+def interrupted_search(tmp_path, data):
+    """A search that has been answered its Ctrl-C in the first epoch of its candidate, and the file that ends that."""
     end = tmp_path / "end"
     command = ["train", data, "--id", "patient", "--time", "hour", "--out", tmp_path / "model", *QUICK, "--minutes", 60]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -128,11 +131,26 @@ def test_ctrl_c_ends_a_search_with_the_best_so_far(tmp_path, data):
             process.send_signal(signal.SIGINT)
             while not (line := process.stderr.readline()).startswith("Stopping at the end of the epoch"):
                 assert line  # else it ended without an answer
-            end.touch()
-            shown, errors = process.communicate(timeout=120)
+            yield process, end
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_search_with_the_best_so_far(interrupted_search, tmp_path):
+    process, end = interrupted_search
+    end.touch()
+    shown, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "stopped before the budget was spent; the best so far is kept." in errors and "gru-d" in shown
     head = json.loads((tmp_path / "model" / "model.json").read_text())
     assert "gru-d" in [row["model"] for row in head["leaderboard"]]
+    assert [file.name for file in (tmp_path / ".model-training").iterdir()] == ["gru-d-0.safetensors"]
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_a_search_at_once_and_loses_no_epoch(interrupted_search, tmp_path):
+    process, _ = interrupted_search
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == -signal.SIGINT
+    assert load_head(tmp_path / ".model-training" / "gru-d-0.safetensors")["epochs"] == 1

@@ -14,6 +14,7 @@ from acenode.estimators.auto import Search, Work
 from acenode.estimators.budget import Budget, Pace
 from acenode.tasks import Headed
 from acenode.train import Fit, Quiet, Recipe, StopTraining
+from acenode.train.checkpoint import load_head
 
 
 class Time:
@@ -70,7 +71,7 @@ def search(monkeypatch, seconds: float, kinds=KINDS, plain: float = 1.0, progres
     class Run(train.Run):
         steps, samples = 64, 640
 
-        def __init__(self, build, task, data, split, recipe, members):
+        def __init__(self, build, task, data, split, recipe, members, checkpoint=None):
             self.kind, self.task, self.members, self.taken, self.epochs = build(None), task, members, 0, 0
             self.history = []
 
@@ -125,6 +126,30 @@ def test_the_budget_holds_within_a_fifth(monkeypatch, seconds):
     made, clock = search(monkeypatch, seconds)
     made.choose()
     assert 0.3 * seconds < clock.now <= 1.2 * seconds
+
+
+def test_further_kinds_get_seeds_of_their_own_where_the_best_has_finished(monkeypatch):
+    quick = {"gru-d": Kind(8, 0.001, 0.9), "mtan": Kind(10, 0.001, 0.8)}  # 1,000 epochs take a minute
+    made, clock = search(monkeypatch, 1200, quick)
+    trained = []
+    again = made._again
+    made._again = lambda best: trained.append((best.name, len(found := again(best)))) or found
+    made.choose()
+    assert trained == [("mtan", 4), ("gru-d", 4)] and clock.now <= 1200
+
+
+def test_the_mixture_is_the_best_on_the_way_of_a_greedy_selection(monkeypatch):
+    made, _ = search(monkeypatch, 300, ensemble=3)
+    target = np.asarray([0.7, 0.2, 0.1, 0.0])
+    metrics = lambda outputs, batch, weight: {"negll": np.abs(outputs - target).sum()}  # noqa: E731
+    monkeypatch.setattr(Task, "metrics", lambda self, *given: metrics(*given))
+    found = made._greedy(list(np.eye(4)))
+    assert sorted(found) == [0] * 7 + [1] * 2 + [2]  # ten of the twelve that there may be
+    made.ensemble = 2
+    assert set(made._greedy(list(np.eye(4)))) == {0, 1}
+    made.ensemble = 1
+    assert made._greedy(list(np.eye(4))) == [0]
+    assert made._greedy([np.full(4, np.nan)] * 2) == [1]  # none has a prediction: the last is a baseline
 
 
 def test_a_candidate_without_time_to_compile_is_dropped_with_a_line(monkeypatch):
@@ -201,10 +226,25 @@ def test_bad_parameters_are_refused():
 
 
 @pytest.mark.slow
+def test_a_search_resumes_from_its_folder(tmp_path):
+    frame, folder = machines(40), tmp_path / "search"
+    given = {"id": "machine", "time": "hour", "model": ["gru-d"], "minutes": 60, "ensemble": 2, "hidden": 4}
+    Forecaster(**given, epochs=4).fit(frame, checkpoint=folder)
+    losses = lambda seed: load_head(folder / f"gru-d-{seed}.safetensors")["history"]["loss"]  # noqa: E731
+    before = [losses(0), losses(1)]
+    Forecaster(**given, epochs=7).fit(frame, checkpoint=folder)  # three more
+    assert [len(each) for each in before] == [4, 4]
+    assert [losses(seed)[:4] for seed in (0, 1)] == before and len(losses(0)) == len(losses(1)) == 7
+    with pytest.raises(train.CheckpointMismatch):
+        Forecaster(**given, epochs=7).fit(machines(30), checkpoint=folder)
+
+
+@pytest.mark.slow
 def test_a_search_from_frame_to_folder(tmp_path):
     frame = machines(40)
     search = Forecaster(id="machine", time="hour", model=["gru-d"], minutes=60, epochs=3, ensemble=2, hidden=4)
-    search.fit(frame)
+    with pytest.warns(UserWarning, match="no model beats the plain baselines"):
+        search.fit(frame)
     assert set(search.leaderboard_["model"]) >= {"last-value", "mean", "linear", "gru-d"}
     assert search.settings_.model == search.members_.names[0]
     search.save(tmp_path / "model")

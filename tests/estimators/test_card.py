@@ -1,8 +1,10 @@
 """Model cards and what a notebook shows."""
 
+import copy
 import json
 import sys
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from frames import labelled, machines
 from untrained import untrained
 
 from acenode.estimators import Classifier, Forecaster, load
-from acenode.estimators.card import CARD
-from acenode.train import Member, Recipe
-from acenode.train.progress import Bar
+from acenode.estimators.auto import leaderboard_frame
+from acenode.estimators.budget import Budget
+from acenode.estimators.card import CARD, card as card_of
+from acenode.estimators.members import Members
+from acenode.train import Bar, BudgetBar, Member, Recipe
 
 SMALL = {"id": "machine", "time": "hour", "hidden": 4}
 
@@ -63,6 +67,19 @@ def test_a_fitted_estimator_is_a_table_in_a_notebook(small):
     assert small._repr_mimebundle_()["text/plain"] == repr(small)
 
 
+def test_a_committee_is_shown_whole_and_what_must_be_told_comes_first(small):
+    made = copy.copy(small)
+    made.members_ = Members(("gru-d", "statistics", "gru-d"), (0.4, 0.3, 0.3), (small.model_,) * 3)
+    row = {"model": "gru-d", "mse": 0.5, "weight": 1.0, "epochs": 3, "seconds": 2.0, "note": ""}
+    made.leaderboard_ = leaderboard_frame([row, {**row, "model": "last-value", "note": "<plain>"}])
+    made.summary_ = replace(small.summary_, notes=("no model beats the plain baselines",))
+    shown = made._repr_html_()
+    assert "gru-d x 2 + statistics" in shown and "last-value" in shown and "&lt;plain&gt;" in shown
+    assert shown.index("no model beats") < shown.index("<table>")
+    text = card_of(made)
+    assert "# Forecaster with gru-d x 2 + statistics" in text and "**Note:** no model beats" in text
+
+
 def test_names_are_escaped_in_a_notebook():
     frame = machines(12).rename(columns={"heat": "<script>alert(1)</script>"})
     shown = untrained(Forecaster(**SMALL, model="gru-d"), frame)._repr_html_()
@@ -88,12 +105,39 @@ class Shown:
         self.html.append(html.data)
 
 
-def test_bars_advance_in_a_notebook(monkeypatch):
-    cell = Shown()
+@pytest.fixture
+def cell(monkeypatch) -> Shown:
+    shown = Shown()
     fake = types.ModuleType("IPython.display")
-    fake.HTML, fake.display = lambda data: types.SimpleNamespace(data=data), cell.display
+    fake.HTML, fake.display = lambda data: types.SimpleNamespace(data=data), shown.display
     monkeypatch.setitem(sys.modules, "IPython.display", fake)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    return shown
+
+
+def test_the_bar_of_a_search_is_that_of_its_budget(cell):
+    now = [0.0]
+    bar = BudgetBar(Budget(300, lambda: now[0]))
+    bar.start(Recipe(), [Member()], None, 0)
+    now[0] = 75.2
+    bar.epoch(0, {}, 10)
+    bar.say("gru-d: <good>")
+    assert 'value="75" max="300"' in cell.html[-1] and "gru-d: &lt;good&gt;" in cell.html[-1]
+    now[0] = 310
+    bar.epoch(1, {}, 10)
+    bar.stop()
+    assert 'value="300" max="300"' in cell.html[-1]
+
+
+def test_without_anybody_watching_a_search_says_lines(capfd):
+    bar = BudgetBar(Budget(300))
+    bar.start(Recipe(), [Member()], None, 0)
+    bar.say("gru-d: good")
+    bar.stop()
+    assert capfd.readouterr().err == "gru-d: good\n"
+
+
+def test_bars_advance_in_a_notebook(cell):
     bar = Bar("<model>")
     recipe = Recipe(epochs=2, batch_size=4)
     bar.start(recipe, [Member(0, 0, 0.1, 0.0)], types.SimpleNamespace(monitor="mse"), 0)

@@ -56,7 +56,7 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     )
     if summary.notes:  # such as that nothing beats the plain baselines: before all else
         lead = f"{summary.notes[0][0].upper()}{summary.notes[0][1:]} {lead}"
-    title = f"{type(estimator).__name__}: {named_members(estimator.members_)}"
+    title = f"{type(estimator).__name__}: {estimator.members_}"
     return page.write(out / "report", title, lead, sections)
 
 
@@ -83,6 +83,7 @@ def _run(estimator: Any) -> Any:
 
 def _candidates(estimator: Any) -> list[Any]:
     """The table of all candidates, where there are several."""
+    from ..estimators.card import leaderboard_rows
     from ..report import page
 
     names, rows = leaderboard_rows(estimator)
@@ -185,29 +186,6 @@ def _learning(estimator: Any) -> list[Any]:
     curves = plots.learning_curves([(estimator.settings_.model, np.asarray(score))], metric)
     drawn = page.picture("learning", curves, f"{metric} on the validation series by epoch")
     return [page.Section("Learning", ["The validation score over the epochs."], [drawn])]
-
-
-def named_members(members: Any) -> str:
-    """The models that answer together, such as gru-d x 4 + statistics."""
-    counts = {name: members.names.count(name) for name in dict.fromkeys(members.names)}
-    return " + ".join(name if count == 1 else f"{name} x {count}" for name, count in counts.items())
-
-
-def leaderboard_rows(estimator: Any) -> tuple[list[str], list[list[str]]]:
-    """The names of the columns of the table of candidates, and its rows as text."""
-    import narwhals as nw
-
-    table = nw.from_native(estimator.leaderboard_, eager_only=True)
-
-    def shown(name: str, value: Any) -> str:
-        if value is None or value != value:
-            return ""
-        if isinstance(value, str) or name == "epochs":
-            return str(value)
-        return f"{value:.0f}" if name == "seconds" else f"{value:.2f}" if name == "weight" else f"{value:.4f}"
-
-    names = list(table.columns)
-    return names, [[shown(name, row[name]) for name in names] for row in table.rows(named=True)]
 
 
 def _clock(estimator: Any, longest: float) -> tuple[float, str]:

@@ -18,7 +18,7 @@ from ..series.categories import Categories, encode
 from ..series.table import Columns, Table, read
 from ..series.times import Clock
 from ..tasks import GaussianHead, Headed, Task
-from ..train import Bar, Lines, Progress, Quiet, parameter_count
+from ..train import Bar, BudgetBar, Progress, Quiet, parameter_count
 from . import card, explain, saved
 from .auto import Chosen, Search, Work, leaderboard_frame
 from .budget import MINUTES, Budget
@@ -113,7 +113,8 @@ class Estimator(BaseEstimator):
         **Arguments:**
 
         - `frame`: a pandas or polars data frame or a pyarrow table; what is learned is in it, and so `y` stays `None`.
-        - `checkpoint`: a file that is written after every epoch; the same call resumes from it.
+        - `checkpoint`: a file that is written after every epoch; the same call resumes from it. Of a search, a folder
+          with such a file for each candidate.
         - `progress`: whether to show a bar, or a `Progress` of your own.
         """
         if y is not None:
@@ -160,9 +161,12 @@ class Estimator(BaseEstimator):
         """Train one model or search among several; keep the best, the history and a summary."""
         s, work = self.settings_, self._work(task, data, split)
         if is_search(self.model):
-            shown = progress if not isinstance(progress, bool) else (Lines() if progress else Quiet())
+            shown = progress if not isinstance(progress, bool) else (BudgetBar(budget) if progress else Quiet())
             names = () if self.model == AUTO else tuple(self.model)  # pyright: ignore[reportArgumentType]
-            done = Search(work, budget, shown, names, self.ensemble or ENSEMBLE).choose()
+            search = Search(work, budget, shown, names, self.ensemble or ENSEMBLE, checkpoint=checkpoint)
+            done = search.choose()
+            for note in done.notes:
+                warnings.warn(note, stacklevel=3)
         else:
             shown = progress if not isinstance(progress, bool) else (Bar(s.model) if progress else Quiet())
             done = train_named(work, name_of(self.model), self.ensemble or 1, budget, checkpoint, shown)

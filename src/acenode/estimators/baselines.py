@@ -183,7 +183,6 @@ SOLVED: dict[str, Solved] = {
 PLAIN: dict[str, tuple[str, ...]] = {
     "forecast": ("last-value", "mean", "linear"),
     "impute": ("mean", "interpolation"),
-    "classify": ("frequencies",),
-    "regress": ("frequencies",),
+    "classify": ("frequencies", "statistics"),
+    "regress": ("frequencies", "statistics"),
 }
-MORE: dict[str, tuple[str, ...]] = {"classify": ("statistics",), "regress": ("statistics",)}

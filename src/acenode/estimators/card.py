@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+import narwhals as nw
+
 from .. import __version__
 
 CARD = "README.md"
@@ -22,7 +24,7 @@ def facts(estimator: Any) -> dict[str, str]:
     settings, summary, columns = estimator.settings_, estimator.summary_, estimator.columns_
     classes = getattr(estimator, "classes_", None)
     return {
-        "model": f"{settings.model} (hidden size {settings.hidden})",
+        "model": f"{estimator.members_} (hidden size {settings.hidden})",
         "parameters": f"{summary.parameters:,}",
         "trained on": f"{summary.series:,} series with {summary.observations:,} values, of which "
         f"{summary.validation_series:,} series for validation",
@@ -42,13 +44,39 @@ def html(estimator: Any) -> str:
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in estimator.summary_.notes)
     said = f"<ul>{notes}</ul>" if notes else ""
-    return f"<div><strong>{escape(type(estimator).__name__)}</strong> (fitted)<table>{rows}</table>{said}</div>"
+    name = escape(type(estimator).__name__)
+    return f"<div><strong>{name}</strong> (fitted){said}<table>{rows}</table>{_candidates(estimator)}</div>"
+
+
+def _candidates(estimator: Any) -> str:
+    """The table of candidates, folded, where there was more than one."""
+    names, rows = leaderboard_rows(estimator)
+    if len(rows) < 2:
+        return ""
+    line = lambda cells, tag: f"<tr>{''.join(f'<{tag}>{escape(c)}</{tag}>' for c in cells)}</tr>"  # noqa: E731
+    table = line(names, "th") + "".join(line(row, "td") for row in rows)
+    return f"<details><summary>candidates, on the validation series</summary><table>{table}</table></details>"
+
+
+def leaderboard_rows(estimator: Any) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns of the table of candidates, and its rows as text."""
+    table = nw.from_native(estimator.leaderboard_, eager_only=True)
+
+    def shown(name: str, value: Any) -> str:
+        if value is None or value != value:
+            return ""
+        if isinstance(value, str) or name == "epochs":
+            return str(value)
+        return f"{value:.0f}" if name == "seconds" else f"{value:.2f}" if name == "weight" else f"{value:.4f}"
+
+    names = list(table.columns)
+    return names, [[shown(name, row[name]) for name in names] for row in table.rows(named=True)]
 
 
 def card(estimator: Any, metrics: Mapping[str, float] | None = None) -> str:
     """A model card in Markdown, its head as the Hugging Face Hub reads it; `metrics` are those on test data."""
     settings, summary = estimator.settings_, estimator.summary_
-    kind = type(estimator).__name__
+    kind, notes = type(estimator).__name__, "".join(f"**Note:** {_cell(note)}\n\n" for note in summary.notes)
     task = {"type": _TASKS[estimator.task], "name": estimator.task}
     scores = [("validation", {summary.metric: summary.validation}), ("test", dict(metrics or {}))]
     results = [
@@ -76,9 +104,9 @@ def card(estimator: Any, metrics: Mapping[str, float] | None = None) -> str:
 {yaml}
 ---
 
-# {kind} with {settings.model}
+# {kind} with {estimator.members_}
 
-| | |
+{notes}| | |
 |---|---|
 {table}
 {tested}

@@ -24,6 +24,11 @@ class Members:
     def __len__(self) -> int:
         return len(self.models)
 
+    def __str__(self) -> str:
+        """Such as gru-d x 4 + statistics."""
+        counts = {name: self.names.count(name) for name in dict.fromkeys(self.names)}
+        return " + ".join(name if count == 1 else f"{name} x {count}" for name, count in counts.items())
+
     def gaussians(self, panel: Panel, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and log variance of the mixture of what they say, of scaled values at sorted query times."""
         return mixed([gaussians(model, panel, queries) for model in self.models], self.weights)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..train import Member, Progress, Run, StopTraining
 from .auto import Chosen, Trial, Work, best_member, models_of, training_data
-from .baselines import MORE, PLAIN, SOLVED
+from .baselines import PLAIN, SOLVED
 from .budget import Budget
 from .members import Members, mix, outputs_of
 
@@ -64,7 +64,7 @@ def _epochs(run: Run, budget: Budget, progress: Progress) -> None:
 
 def _solve(work: Work, name: str) -> Chosen:
     """A model in closed form."""
-    fitting = (*PLAIN[work.kind], *MORE.get(work.kind, ()))
+    fitting = PLAIN[work.kind]
     if name not in fitting:
         raise ValueError(
             f"model={name!r}: it does not {work.kind}; choose from {', '.join(fitting)}, or a trained one."

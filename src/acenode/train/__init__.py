@@ -13,6 +13,7 @@ from .groups import (
 from .hosts import connect_hosts as connect_hosts
 from .progress import (
     Bar as Bar,
+    BudgetBar as BudgetBar,
     Lines as Lines,
     Progress as Progress,
     Quiet as Quiet,

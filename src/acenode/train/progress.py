@@ -72,6 +72,15 @@ class Display:
             disable=not self.watched,
         )
 
+    def say(self, line: str) -> None:
+        """A line above the bars."""
+        if isinstance(self.rows, _NotebookRows):
+            self.rows.say(line)
+        elif self.watched:
+            self.rows.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
     def __enter__(self) -> "Display":
         self.rows.start()
         return self
@@ -85,6 +94,7 @@ class _NotebookRows:
 
     def __init__(self):
         self._tasks: list[dict[str, Any]] = []
+        self._lines: list[str] = []
         self._shown: Any = None
 
     def add_task(self, description: str, **fields: Any) -> int:
@@ -94,6 +104,10 @@ class _NotebookRows:
 
     def update(self, task: int, **fields: Any) -> None:
         self._tasks[task] |= fields
+        self._draw()
+
+    def say(self, line: str) -> None:
+        self._lines.append(line)
         self._draw()
 
     def start(self) -> None:
@@ -112,7 +126,8 @@ class _NotebookRows:
             self._shown.update(HTML(self._html()))
 
     def _html(self) -> str:
-        return "".join(
+        said = "".join(f"<div>{escape(line)}</div>" for line in self._lines)
+        return said + "".join(
             f'<div>{escape(t["description"])} <progress value="{t["completed"]}" max="{t["total"]}"></progress> '
             f"{t['completed']}/{t['total']} {escape(t['numbers'])}</div>"
             for t in self._tasks
@@ -161,3 +176,24 @@ class Bar:
     def stop(self) -> None:
         if self._alone:
             self._display.rows.stop()
+
+
+class BudgetBar:
+    """A bar of the seconds spent of a `Budget`, as a search among models has one; what is said stands above it."""
+
+    def __init__(self, budget: Any, name: str = "searching"):
+        self._budget, self._name, self._display = budget, name, Display()
+
+    def start(self, recipe, members, task, first_epoch) -> None:
+        whole = round(self._budget.seconds)
+        self._row = self._display.rows.add_task(self._name, total=whole, completed=0, numbers="seconds")
+        self._display.rows.start()
+
+    def epoch(self, epoch, record, samples) -> None:
+        self._display.rows.update(self._row, completed=min(round(self._budget.spent), round(self._budget.seconds)))
+
+    def say(self, line: str) -> None:
+        self._display.say(line)
+
+    def stop(self) -> None:
+        self._display.rows.stop()
