@@ -2,8 +2,10 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
+from acenode.estimators import Forecaster
 from acenode.estimators.calibration import Calibration
 
 
@@ -24,6 +26,30 @@ def test_coverage_on_held_out_values():
     assert 0.87 < inside.mean() < 0.93
     for low in (0.5, 1.5, 2.5):  # and not only on average
         assert 0.84 < inside[(horizon > low) & (horizon < low + 1)].mean() < 0.96
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_band_of_a_forecaster_holds_what_it_says_near_and_far():
+    """Noise within bounds: the band of a Gaussian with its spread is too wide."""
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"id": np.repeat(np.arange(1200), 24), "t": np.tile(np.arange(24.0), 1200)})
+    frame["x"] = (0.1 * rng.normal(size=(1200, 1)) + rng.uniform(-1, 1, (1200, 24))).ravel()
+    held = frame["id"] >= 1000
+    made = Forecaster(id="id", time="t", model="linear").fit(frame[~held])
+    known = frame[held & (frame["t"] < 16)]
+    asked, truth = frame[held & (frame["t"] >= 16)], frame.loc[held & (frame["t"] >= 16), "x"].to_numpy()
+
+    def coverage() -> np.ndarray:
+        told = made.predict(known, at=asked[["id", "t"]])
+        inside = (told["q0.05"].to_numpy() <= truth) & (truth <= told["q0.95"].to_numpy())
+        return inside.reshape(200, 8)
+
+    corrected = coverage()
+    assert 0.87 < corrected.mean() < 0.93
+    assert 0.82 < corrected[:, :2].mean() < 0.97 and 0.82 < corrected[:, -2:].mean() < 0.97
+    assert 0.87 < made.evaluate(frame[held])["coverage"] < 0.93
+    made.calibration_ = Calibration()
+    assert 0.93 < coverage().mean()  # as it would be without
 
 
 def test_of_few_values_there_is_no_correction():

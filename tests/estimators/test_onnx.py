@@ -1,10 +1,13 @@
 """Exported ONNX programs answer as the models do, run by onnxruntime."""
 
+import copy
 import json
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from frames import labelled, machines
 from jax import lax
@@ -12,8 +15,10 @@ from typer.testing import CliRunner
 from untrained import untrained
 
 from acenode.cli.main import app
-from acenode.estimators import MODELS, Classifier, Forecaster
+from acenode.estimators import MODELS, Classifier, Forecaster, Imputer
+from acenode.estimators.calibration import Calibration
 from acenode.estimators.exported import _program, export
+from acenode.estimators.members import Members
 from acenode.estimators.onnx_graph import NotTranslated
 from acenode.estimators.onnx_program import to_onnx
 
@@ -68,6 +73,53 @@ def test_a_classifier_answers_the_same(tmp_path):
     check(made, tmp_path / "model.onnx")
 
 
+def committee(first, second):
+    """One estimator with the models of both, and a band that is corrected."""
+    made = copy.copy(first)
+    names, models = ("gru-d", second.settings_.model), (first.model_, second.model_)
+    made.members_, made.calibration_ = Members(names, (0.6, 0.4), models), Calibration((1.0, 4.0), (0.5, 1.5))
+    return made
+
+
+def test_a_committee_of_forecasters_answers_as_predict_does(tmp_path):
+    frame = machines(12)
+    made = committee(
+        untrained(Forecaster(**SMALL, model="gru-d"), frame), Forecaster(**SMALL, model="linear").fit(frame)
+    )
+    check(made, tmp_path / "model.onnx")
+    times, values, length, queries = inputs(made, False)
+    unit = made.settings_.unit
+    series = [
+        pd.DataFrame({"machine": k, "hour": unit * times[k, :n], "heat": values[k, :n, 0], "flow": values[k, :n, 1]})
+        for k, n in enumerate(length)
+    ]
+    asked = pd.DataFrame({"machine": np.repeat([0, 1], QUERIES), "hour": (unit * queries).ravel()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # far from what twelve machines have shown
+        told = made.predict(pd.concat(series), at=asked)
+    mean, sd = run((tmp_path / "model.onnx").read_bytes(), [times, values, length, queries])
+    for k, name in enumerate(("heat", "flow")):
+        own = told[told["variable"] == name]
+        np.testing.assert_allclose(mean[..., k].ravel(), own["mean"], rtol=2e-3, atol=1e-3)
+        np.testing.assert_allclose((mean + 1.6448536 * sd)[..., k].ravel(), own["q0.95"], rtol=2e-3, atol=1e-3)
+
+
+def test_a_committee_of_classifiers_answers_the_same(tmp_path):
+    frame, given = labelled(machines(12)), {**SMALL, "label": "state"}
+    made = committee(
+        untrained(Classifier(**given, model="gru-d"), frame), Classifier(**given, model="statistics").fit(frame)
+    )
+    check(made, tmp_path / "model.onnx")
+
+
+def test_an_imputer_answers_the_same(tmp_path):
+    frame = machines(12)
+    made = committee(
+        untrained(Imputer(**SMALL, model="gru-d"), frame), Imputer(**SMALL, model="interpolation").fit(frame)
+    )
+    check(made, tmp_path / "model.onnx")
+
+
 def test_the_command_exports_it(tmp_path):
     folder = untrained(Forecaster(**SMALL, model="gru-d"), machines(12)).save(tmp_path / "model")
     out = tmp_path / "model.onnx"
@@ -102,6 +154,9 @@ I = np.asarray([2, -1, 7], np.int32)  # one from the end, one outside
         lambda x, i: x.at[:, i].min(-1.0, mode="clip"),
         lambda x, i: jax.vmap(lambda row, k: row.at[k].max(2.0))(x, i),
         lambda x, i: jnp.sort(x, axis=0),
+        lambda x, i: lax.cummax(jnp.concatenate([x, -x]), axis=0),
+        lambda x, i: lax.cummin(x, axis=1, reverse=True),
+        lambda x, i: lax.cummax(i),
         lambda x, i: jnp.argsort(jnp.floor(x), axis=1),  # with ties
         lambda x, i: jnp.searchsorted(jnp.sort(x[0]), x[1]),
         lambda x, i: lax.pad(x, 7.0, ((-1, 2, 0), (1, -1, 0))),

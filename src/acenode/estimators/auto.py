@@ -29,8 +29,8 @@ from .registry import MODELS
 # From what compiles quickly to what does not.
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "forecast": ("gru-d", "gru-ode-bayes", "mtan", "grafiti", "latent-ode", "ace-variables"),
-    "classify": ("gru-d", "gru-simple", "mtan", "gru-ode-bayes"),
-    "regress": ("gru-d", "gru-simple", "mtan", "gru-ode-bayes"),
+    "classify": ("gru-d", "gru-simple", "mtan", "gru-ode-bayes", "grafiti", "latent-ode", "ace-variables"),
+    "regress": ("gru-d", "gru-simple", "mtan", "gru-ode-bayes", "grafiti", "latent-ode", "ace-variables"),
     "impute": ("mtan", "grafiti", "latent-ode", "gru-d", "ace-latent-ode"),
 }
 SELECTION = 0.6  # the part of the budget in which candidates are compared; the rest is for an ensemble of the best

@@ -173,6 +173,24 @@ def _cumsum(g: Graph, e, x: str) -> str:
     return g.node("CumSum", x, g.constant(np.int64(e.params["axis"])), reverse=int(e.params["reverse"]))
 
 
+def _extreme_so_far(kind: str):
+    def rule(g: Graph, e, x: str) -> str:
+        """With what is one before, then two, then four; the first ones with themselves."""
+        axis, backwards = g.integers([e.params["axis"]]), e.params["reverse"]
+        size = e.invars[0].aval.shape[e.params["axis"]]
+        cut = lambda name, start, end: g.node("Slice", name, g.integers([start]), g.integers([end]), axis)  # noqa: E731
+        ahead = 1
+        while ahead < size:
+            parts = (cut(x, 0, ahead), cut(x, 0, size - ahead))
+            if backwards:
+                parts = (cut(x, ahead, size), cut(x, size - ahead, size))
+            x = g.node(kind, x, g.node("Concat", *parts, axis=int(e.params["axis"])))
+            ahead *= 2
+        return x
+
+    return rule
+
+
 def _sort(g: Graph, e, *names: str) -> list[str]:
     if e.params["num_keys"] != 1:
         raise NotTranslated("ONNX: there is no translation of sorting by several arrays; export as stablehlo.")
@@ -325,6 +343,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("reduce_min", "reduce_and"), _reduction("ReduceMin")),
     "unvmap_any": _any_of_all,
     "cumsum": _cumsum,
+    "cummax": _extreme_so_far("Max"),
+    "cummin": _extreme_so_far("Min"),
     "sort": _sort,
     "dot_general": _dot,
     "gather": _gather,
