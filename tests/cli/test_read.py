@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
-from acenode.cli.read import UnreadableFile, read_table
+from acenode.cli.read import UnreadableFile, pivoted, read_table
 from acenode.series.table import Columns, read
 
 
@@ -279,3 +279,39 @@ def test_numbers_have_a_comma_where_cells_have_another_separator(tmp_path):
 def test_as_many_commas_in_a_name_do_not_separate(tmp_path):
     assert read_table(written(tmp_path, "id;x (a, b)", "p;1")).columns == ["id", "x (a, b)"]
     assert read_table(written(tmp_path, "alone", "1")).columns == ["alone"]
+
+
+# --- long tables -----------------------------------------------------------------------------------------------------
+
+
+def wide(folder: Path, *lines: str) -> list[tuple]:
+    return pivoted(read_table(written(folder, "id,time,kind,x", *lines)), "id", "time", "kind", "x").rows()
+
+
+def test_a_long_table_has_no_order_of_its_own(tmp_path):
+    """By id, variable and time, where the variables have times of their own."""
+    lines = ("b,0,v,1", "b,10,v,2", "b,9,u,3", "b,10,u,4", "a,3,u,5", "a,2,v,6")
+    expected = [("b", 0, 1, None), ("b", 9, None, 3), ("b", 10, 2, 4), ("a", 2, 6, None), ("a", 3, None, 5)]
+    assert wide(tmp_path, *lines) == expected
+    read(pivoted(read_table(tmp_path / "data.csv"), "id", "time", "kind", "x"), Columns("id", "time", ("u", "v")))
+
+
+def test_dates_of_a_long_table_are_in_order_as_moments(tmp_path):
+    lines = ("a,2024-03-31T03:30+02:00,u,1", "a,2024-03-31T00:45+01:00,v,2", "a,2024-03-31T01:30+00:00,v,3")
+    assert [row[2:] for row in wide(tmp_path, *lines)] == [(None, 2), (1, 3)]  # the last is the moment of the first
+    with pytest.raises(ValueError, match="'v' appears twice at id 'a', time '2024-01-01'"):
+        wide(tmp_path, "a,2024-01-01,v,1", "a,2024-01-01T00:00,v,2")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("b,,u,1", "'time' is blank in row 4;"),
+        (",2,u,1", "'id' is blank in row 4 "),
+        ("b,2,,1", "'kind' is blank in row 4;"),
+        ("b,noon,u,1", "such as 'noon' in row 4;"),
+    ],
+)
+def test_faults_of_a_long_table_have_the_row_of_the_file(tmp_path, line, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        wide(tmp_path, "a,0,u,1", "a,0,v,1", "a,1,u,1", line)

@@ -1,16 +1,19 @@
 """Words, absurd values, columns that are inputs alone, weights: before and after a model sees them."""
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from frames import machines, refused
 
-from acenode.estimators import Forecaster, load
+from acenode.estimators import Forecaster, Imputer, load
 from acenode.estimators.inputs import extended, keep_known, lead, mask_of, only_targets, resampled, winsorised
 from acenode.estimators.training import read_rough
 from acenode.series import Scaler, forecast, series, stack
-from acenode.series.categories import LIMIT, encode, expanded, find_categories
+from acenode.series.categories import LIMIT, collapsed, encode, expanded, find_categories
 from acenode.series.table import Columns, read
+
+matplotlib.use("Agg")
 
 GIVEN = {"id": "machine", "time": "hour"}
 
@@ -39,9 +42,46 @@ def test_one_absurd_value_does_not_shape_the_scale():
     assert abs(two.spread[0] / one.spread[0] - 1) < 0.3 and Scaler.fit(absurd).spread[0] > 1e4
 
 
-def test_true_and_false_are_not_winsorised():
+def sparse(kind: str) -> np.ndarray:
+    """Values that are mostly 0, and rare ones."""
+    rng = np.random.default_rng(2)
+    rare = {
+        "one true": np.arange(1000) == 3,
+        "few true": rng.random(1000) < 0.02,
+        "counts": rng.poisson(3, 1000) * (rng.random(1000) < 0.1),
+        "long tail": rng.geometric(0.3, 1000) * (rng.random(1000) < 0.2),
+        "both signs": rng.normal(0, 5, 1000) * (rng.random(1000) < 0.3),
+        "a quarter": np.where(np.arange(1000) < 250, rng.exponential(size=1000), 0),  # a quartile is barely above 0
+    }
+    return rare[kind][:, None].astype(float)
+
+
+SPARSE = ("one true", "few true", "counts", "long tail", "both signs", "a quarter")
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_rare_values_are_not_winsorised(kind):
+    given = series(np.arange(1000.0), sparse(kind))
+    np.testing.assert_allclose(Scaler.fit(given, "robust").spread, Scaler.fit(given).spread)
+
+
+@pytest.mark.parametrize("kind", SPARSE[1:])
+@pytest.mark.parametrize("absurd", [1e9, -1e9])
+def test_one_absurd_value_among_rare_ones_does_not_shape_the_scale(kind, absurd):
+    """Where most values are the same, and the quartiles with them."""
+    values = sparse(kind)
+    honest = Scaler.fit(series(np.arange(1000.0), values), "robust")
+    values[500] = absurd
+    batch = stack([series(np.arange(1000.0), values)])
+    assert Scaler.fit(batch, "robust").spread[0] < 8 * honest.spread[0]
+    with pytest.warns(UserWarning, match="the table: 1 of 'a' lie more than ten times as far from the median"):
+        moved = winsorised(batch, np.asarray([0]), Columns("id", "time", ("a",)), "the table")
+    assert (moved.values != batch.values).sum() == 1  # the rare ones are as they were
+
+
+def test_two_values_that_differ_say_nothing_of_what_is_absurd():
     values = np.zeros((100, 1))
-    values[3] = 1.0
+    values[3], values[4] = 0.001, 1.0
     given = series(np.arange(100.0), values)
     np.testing.assert_allclose(Scaler.fit(given, "robust").spread, Scaler.fit(given).spread)
 
@@ -68,6 +108,7 @@ def test_words_become_columns():
     made, strange = encode(frame, found)
     assert made["colour=red"].tolist()[::2] == [1.0, 0.0] and np.isnan(made["colour=red"][1]) and not strange
     assert expanded(("colour", "heat"), found) == ("colour=blue", "colour=red", "heat")
+    assert collapsed(("colour=blue", "colour=red", "heat"), found) == ("colour", "heat")
     other, strange = encode(frame.assign(colour="pink"), found)
     assert strange == {"colour": "pink"} and (other["colour=red"] == 0).all()
 
@@ -75,6 +116,23 @@ def test_words_become_columns():
 def test_too_many_words_are_refused():
     frame = pd.DataFrame({"name": [f"n{'abcdefghijklmnopqrstuvwxyz'[k]}" for k in range(LIMIT + 1)]})
     refused(lambda: find_categories(frame, ("name",), "the table"), "'name'", f"{LIMIT + 1} different words", "--drop")
+
+
+def test_filled_in_words_are_drawn_as_true_and_false():
+    import matplotlib.pyplot as plt
+
+    frame = rough().drop(columns=["plan", "counts"])
+    frame.loc[frame.index % 3 == 1, "colour"] = None
+    imputer = Imputer(**GIVEN, model="mean").fit(frame)
+    own = frame[frame["machine"] == "m03"]
+    words = imputer.transform(own)["colour"][own["colour"].isna()]
+    figure = imputer.plot(frame, "m03")
+    axes = {axis.get_ylabel(): axis for axis in figure.axes}
+    for word in ("blue", "green", "red"):
+        seen, filled = axes[f"colour={word}"].get_lines()
+        assert np.isfinite(seen.get_ydata()).sum() == own["colour"].notna().sum()
+        assert len(words) > 0 and filled.get_ydata().tolist() == (words == word).tolist()
+    plt.close(figure)
 
 
 # --- inputs -------------------------------------------------------------------------------------------------------
@@ -147,6 +205,7 @@ def test_a_series_is_drawn_as_often_as_its_weight_says():
     drawn = resampled(train, weights)
     assert len(drawn) == 10 and set(drawn) == {10, 15} and 7 <= (drawn == 10).sum() <= 8
     assert resampled(train, None) is train
+    refused(lambda: resampled(train[1:4], weights), "every training series has the weight 0", "give some of them")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 import warnings
 from dataclasses import asdict
@@ -26,7 +27,7 @@ STOPPING = (
 )
 STOPPING_SEARCH = (
     "Stopping at the end of the epoch, or when the program being compiled is ready, with the best model so far; Ctrl-C "
-    "again stops at once, and nothing is saved then."
+    "again stops at once. The same command resumes from the last whole epochs, with its whole budget."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -118,7 +119,7 @@ def train(
         fail(f"--label is for --task classify or regress, not for {task.value}.")
     estimator = kinds[task](**given)
     place = out.resolve()
-    checkpoint = place.with_name(f".{place.name}-training.safetensors")
+    checkpoint = place.with_name(f".{place.name}-training{'' if model == 'auto' else '.safetensors'}")
     checked(lambda: check_target(out))
     check_writable(place)
     frame = read(data, id=id, labels=label or ())
@@ -134,11 +135,11 @@ def train(
     frame = frame.drop(set(drop or ()))
     finished = _fit(estimator, frame, checkpoint, quiet=as_json)
     if not math.isfinite(estimator.summary_.validation):
-        checkpoint.unlink(missing_ok=True)
+        _remove(checkpoint)
         fail("the training diverged: no epoch had a finite score, and nothing is saved. Try a lower --learning-rate.")
     checked(lambda: estimator.save(place))
     if finished:
-        checkpoint.unlink(missing_ok=True)
+        _remove(checkpoint)
     show_summary(estimator, out, as_json)
     if report:
         from .own_report import write_report
@@ -263,11 +264,13 @@ COMMANDS = (train, predict, evaluate, inspect, models, export)
 
 
 def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
-    """Train, with a checkpoint after every epoch; whether it was to the end."""
+    """Train, with a checkpoint after every epoch, or a folder of them; whether it was to the end."""
     from ..train import Bar, CheckpointMismatch, Lines, Quiet
 
     def train(progress: Any) -> Any:
-        return estimator.fit(frame, checkpoint=checkpoint, progress=progress)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "no model beats")  # the summary says so first
+            return estimator.fit(frame, checkpoint=checkpoint, progress=progress)
 
     search = estimator.model == "auto"
     shown = Quiet() if quiet else Lines() if search else Bar(estimator.model)
@@ -276,17 +279,25 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
     except CheckpointMismatch:
         fail(
             f"{checkpoint} is what an interrupted training with other data or settings left. Resume that one, or "
-            "delete the file, or choose another --out."
+            "delete it, or choose another --out."
         )
     if search:
         if stopped:
             typer.echo("stopped before the budget was spent; the best so far is kept.", err=True)
-        return True
+        return not stopped
     done, all_epochs = estimator.summary_.epochs, estimator.settings_.epochs
     if not stopped or done == all_epochs:
         return True
     typer.echo(f"stopped after epoch {done} of {all_epochs}; the best so far is kept.", err=True)
     return False
+
+
+def _remove(checkpoint: Path) -> None:
+    """A file, or the folder of a search."""
+    if checkpoint.is_dir():
+        shutil.rmtree(checkpoint)
+    else:
+        checkpoint.unlink(missing_ok=True)
 
 
 def read(path: Path, **given: Any) -> Any:
@@ -308,10 +319,13 @@ def _wide_for(estimator: Any, frame: Any, variable: str, value: str | None) -> A
     """A long table as a fitted model takes it; a variable that it has and the table lacks is blank."""
     import polars as pl
 
-    roles = estimator.columns_
-    others = [name for name in (*roles.labels, *roles.static, *roles.future) if name in frame.columns]
+    from ..series.categories import collapsed
+
+    roles, words = estimator.columns_, estimator.categories_
+    labels = [name for name in roles.labels if name in frame.columns]
+    others = [*labels, *collapsed((*roles.static, *roles.future), words)]
     wide = _wide(frame, roles.id, roles.time, variable, None if value is None else [value], others)
-    absent = [str(name) for name in roles.values if name not in wide.columns]
+    absent = [str(name) for name in collapsed(roles.values, words) if name not in wide.columns]
     return wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
 
 
@@ -342,8 +356,6 @@ def _times(at: list[str], estimator: Any) -> list[Any]:
 
 
 def show_summary(estimator: Any, out: Path, as_json: bool) -> None:
-    from .own_report import named_members
-
     summary = asdict(estimator.summary_)
     if as_json:
         import narwhals as nw
@@ -361,7 +373,7 @@ def show_summary(estimator: Any, out: Path, as_json: bool) -> None:
         typer.echo(f"note: {note}")
     if len(estimator.leaderboard_) > 1:
         Console(width=max(Console().width, 132)).print(_leaderboard(estimator))  # a terminal scrolls
-    grid = Table(title=f"{type(estimator).__name__} with {named_members(estimator.members_)}", show_header=False)
+    grid = Table(title=f"{type(estimator).__name__} with {estimator.members_}", show_header=False)
     for name, value in summary.items():
         if name != "notes":
             grid.add_row(
@@ -376,7 +388,7 @@ def _leaderboard(estimator: Any) -> Any:
     """All candidates, the best first."""
     from rich.table import Table
 
-    from .own_report import leaderboard_rows
+    from ..estimators.card import leaderboard_rows
 
     names, rows = leaderboard_rows(estimator)
     grid = Table(title="candidates, on the validation series", title_justify="left")

@@ -12,7 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+
+from ..series.columns import read_ids
+from ..series.table import frame_of
+from ..series.times import read_times
 
 _CODE = r"^[+-]?0[0-9xX][0-9a-fA-F]*$"  # 007 is a code and not the number 7
 _COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"  # 1,5
@@ -80,7 +85,8 @@ def pivoted(
 ) -> pl.DataFrame:
     """A long table (a row for each value, with its id, time and variable) with a column for each variable.
 
-    `others` are columns that are the same in all rows of an id and time. The rows of an id keep their order in time.
+    `others` are columns that are the same in all rows of an id and time. The rows may have any order; they are then by
+    id, as the ids first appear, and time.
     """
     for name in (id, time, variable, value, *others):
         if name not in frame.columns:
@@ -88,6 +94,8 @@ def pivoted(
     if frame[variable].null_count():
         row = int(frame[variable].is_null().arg_max() or 0) + 1
         raise ValueError(f"the table: {variable!r} is blank in row {row}; give every row its variable.")
+    names = frame[variable].cast(pl.String).unique(maintain_order=True).to_list()
+    frame = _in_order(frame, id, time)
     twice = frame.filter(frame.select(id, time, variable).is_duplicated())
     if len(twice):
         first = twice.row(0, named=True)
@@ -95,7 +103,7 @@ def pivoted(
             f"the table: {variable} {first[variable]!r} appears twice at {id} {first[id]!r}, {time} {first[time]!r}; "
             "merge the rows or drop all but one."
         )
-    taken = [name for name in frame[variable].cast(pl.String).unique() if name in (id, time, *others)]
+    taken = [name for name in names if name in (id, time, *others)]
     if taken:
         raise ValueError(f"the table: a variable is named {taken[0]!r} as a column is; rename one of them.")
     index = [id, time, *others]
@@ -107,7 +115,19 @@ def pivoted(
             f"the table: {', '.join(others)} differ between the rows of {id} {who[id]!r}, {time} {who[time]!r}; give "
             "all rows of a time the same."
         )
-    return named.pivot(on=variable, index=index, values=value, maintain_order=True)
+    return named.pivot(on=variable, index=index, values=value, maintain_order=True).select(*index, *names)
+
+
+def _in_order(frame: pl.DataFrame, id: str, time: str) -> pl.DataFrame:
+    """The rows by id, as the ids first appear, and time; one moment that is written in several ways in one of them."""
+    table = frame_of(frame, "the table")
+    codes, _ = read_ids(table.get_column(id), "the table")
+    times, _ = read_times(table.get_column(time), "the table")
+    order = np.lexsort((times, codes))
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(codes[order]) > 0) | (np.diff(times[order]) > 0)
+    rows = frame[order]
+    return rows.with_columns(rows[time].gather(np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))))
 
 
 def write_table(frame: Any, path: Path) -> None:

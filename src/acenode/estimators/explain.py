@@ -11,6 +11,7 @@ import numpy as np
 
 from ..compiled import compiled
 from ..series import Panel
+from ..series.categories import encode
 from ..series.columns import shown
 from ..series.frames import write_frame
 from ..series.table import Table, frame_of
@@ -95,7 +96,7 @@ def plot_filled(estimator: Any, frame: Any, id: Any, out: Out):
     """One series with its blanks filled in."""
 
     def predicted(own: Any, table: Table) -> Draw:
-        filled = nw.from_native(estimator.transform(own), eager_only=True)
+        filled = nw.from_native(encode(estimator.transform(own), estimator.categories_)[0], eager_only=True)
         when = _on_axis(table.times, table.clock)
 
         def draw(axis, j, name):

@@ -14,7 +14,7 @@ from ..series import Query, Series
 from ..series.scale import limits
 from ..series.table import Columns, Table
 
-Mask = np.ndarray  # of the variables
+Mask = np.ndarray  # of the variables, or of each value
 
 
 def lead(series: Series, future: Mask) -> Series:
@@ -63,29 +63,36 @@ def mask_of(columns: Columns, names: Sequence[Any]) -> Mask:
 
 
 def winsorised(series: Series, train: np.ndarray, columns: Columns, what: str) -> Series:
-    """The series with absurd values of training moved to the limits of `limits`, and a warning that counts them."""
-    values, observed = np.asarray(series.values), np.asarray(series.observed)
-    low, high = limits(values[train], observed[train])
-    moved = np.clip(values, low, high)
-    moved = np.where(observed, moved, values)
-    changed = (moved != values) & observed
-    if not changed.any():
-        return series
-    counts = changed.sum(axis=(0, 1))
-    named = [f"{int(n)} of {name!r}" for name, n in zip(columns.values, counts, strict=True) if n]
+    """The series with absurd values moved to the limits of training, and a warning that counts them."""
+    moved = within_limits(np.asarray(series.values), np.asarray(series.observed), train, columns.values, what)
+    return Series(series.times, moved, series.observed, series.length)
+
+
+def within_limits(values: np.ndarray, observed: Mask, train: np.ndarray, names: Sequence[Any], what: str) -> np.ndarray:
+    """Values (series, ..., names) moved to the `limits` of training series, and a warning that counts them."""
+    moved = np.where(observed, np.clip(values, *limits(values[train], observed[train])), values)
+    counts = (moved != values).reshape(-1, len(names)).sum(axis=0)
+    if not counts.any():
+        return values
+    named = [f"{int(n)} of {name!r}" for name, n in zip(names, counts, strict=True) if n]
     said = ", ".join(named[:5]) + (f" and more of {len(named) - 5} other columns" if len(named) > 5 else "")
     warnings.warn(
-        f"{what}: {said} lie more than ten times as far from the median as the quartiles from each other; in training "
-        "they count as that far. What a model predicts from keeps its values.",
-        stacklevel=3,
+        f"{what}: {said} lie more than ten times as far from the median as the quartiles (where most are the same, "
+        "those of all others) from each other; in training they count as that far. Tables to predict from or to "
+        "evaluate on keep their values.",
+        stacklevel=4,
     )
-    return Series(series.times, moved, series.observed, series.length)
+    return moved
 
 
 def resampled(train: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """The training series, each as often as its weight says, about as many as there are."""
     if weights is None:
         return train
+    if not weights[train].any():
+        raise ValueError(
+            "weight: every training series has the weight 0; give some of them more, or take another seed."
+        )
     own = weights[train] / weights[train].sum() * len(train)
     ends = np.cumsum(own)
     return train[np.searchsorted(ends, np.arange(len(train)) + 0.5).clip(0, len(train) - 1)]

@@ -11,13 +11,15 @@ from sklearn.base import RegressorMixin
 
 from ..datasets.split import Split
 from ..series import Series
+from ..series.columns import reads_as_number
 from ..series.frames import Missing
 from ..series.table import Columns, Table
 from ..tasks import Headed, Regression, SeriesTarget, Task
 from . import explain
 from .base import Estimator
+from .inputs import within_limits
 from .registry import AUTO, Entry, with_label_head
-from .training import sizes
+from .training import WHAT, sizes
 
 
 class Regressor(RegressorMixin, Estimator):
@@ -33,7 +35,7 @@ class Regressor(RegressorMixin, Estimator):
     task = "regress"
     ahead = 0.5
 
-    target_: tuple[float, float]  # its mean and standard deviation in training
+    target_: tuple[float, float]  # its mean and standard deviation in training, of winsorised targets
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Regressor(RegressorMixin, Estimator):
         try:
             numbers = np.asarray([float(each) for each in table.labels], np.float64)
         except (TypeError, ValueError) as error:
-            odd = next(each for each in table.labels if not isinstance(each, int | float))
+            odd = next(each for each in table.labels if not reads_as_number(each))
             raise ValueError(
                 f"{what}: the target {self.label!r} is {odd!r} in a row; expected numbers. For classes choose a "
                 "Classifier (--task classify)."
@@ -81,20 +83,27 @@ class Regressor(RegressorMixin, Estimator):
         return numbers
 
     def _labels(self, table: Table) -> tuple[dict[str, Any], np.ndarray]:
-        numbers = self._targets(table, "the training table")
+        numbers = self._targets(table, WHAT)
         if (numbers == numbers[0]).all():
             raise ValueError(
-                f"the training table: the target {self.label!r} is {numbers[0]:g} in every row; nothing can be learned "
-                "from it."
+                f"{WHAT}: the target {self.label!r} is {numbers[0]:g} in every row; nothing can be learned from it."
             )
-        centre, spread = float(numbers.mean()), float(numbers.std())
-        return {"target_": (centre, spread)}, ((numbers - centre) / spread).astype(np.float32)
+        return {}, numbers
 
     def _training(
         self, series: Series, split: Split, codes: np.ndarray | None, columns: Columns
     ) -> tuple[Task, SeriesTarget, Split]:
         assert codes is not None
-        return Regression(), SeriesTarget(series, codes), split
+        moved = within_limits(codes[:, None], np.ones((len(codes), 1), bool), split.train, columns.labels, WHAT)[:, 0]
+        trained = moved[split.train]
+        if (trained == trained[0]).all():
+            raise ValueError(
+                f"{WHAT}: the target {self.label!r} is {trained[0]:g} in every training series, and differs only in "
+                "those set aside for validation. Add more series, or take another seed."
+            )
+        centre, spread = float(trained.mean()), float(trained.std())
+        self.target_ = centre, spread
+        return Regression(), SeriesTarget(series, ((moved - centre) / spread).astype(np.float32)), split
 
     def _build(self, key, kind: Entry | None = None) -> Headed:
         return with_label_head(kind or self.entry_, sizes(self.settings_, len(self.columns_.values)), 1, key)

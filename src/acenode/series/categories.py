@@ -72,3 +72,9 @@ def expanded(names: tuple[Any, ...], categories: Mapping[Any, tuple[str, ...]]) 
     return tuple(
         each for name in names for each in ([encoded(name, word) for word in categories.get(name, ())] or [name])
     )
+
+
+def collapsed(names: tuple[Any, ...], categories: Mapping[Any, tuple[str, ...]]) -> tuple[Any, ...]:
+    """Names of columns before `encode`, each once."""
+    before = {encoded(name, word): name for name, words in categories.items() for word in words}
+    return tuple(dict.fromkeys(before.get(name, name) for name in names))

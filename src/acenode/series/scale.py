@@ -95,17 +95,20 @@ def limits(
 ) -> tuple[Float[np.ndarray, " variables"], Float[np.ndarray, " variables"]]:
     """Where each variable is winsorised: ten times as far from the median as the quartiles are from each other.
 
-    Infinite where half of its values or more are the same, as of true and false.
+    Where most values are the same, those that differ from the median and their mirror images have quartiles farther
+    apart, which count then: rare values are no absurd ones. Infinite where fewer than three values differ.
     """
     width = values.shape[-1]
     flat, counts = np.asarray(values, np.float64).reshape(-1, width), chosen.reshape(-1, width)
     low, high = np.full(width, -np.inf), np.full(width, np.inf)
     for k in range(width):
         present = flat[counts[:, k], k]
-        if present.size:
+        if present.size > 2:
             one, middle, three = np.quantile(present, (0.25, 0.5, 0.75))
-            if three > one:
-                low[k], high[k] = middle - REACH * (three - one), middle + REACH * (three - one)
+            away = np.abs(present - middle)[present != middle]
+            if away.size > 2:
+                reach = REACH * max(three - one, 2 * np.median(away))
+                low[k], high[k] = middle - reach, middle + reach
     return low, high
 
 
