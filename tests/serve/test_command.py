@@ -10,6 +10,8 @@ import urllib.error
 import urllib.request
 
 import pytest
+import uvicorn
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from acenode.cli.main import app
@@ -27,6 +29,61 @@ def test_what_cannot_be_served_is_refused(folder, tmp_path):
     assert "cannot be used for the states" in said(folder, "--state", tmp_path / "text")
     state = ("--state", tmp_path / "s.sqlite")
     assert "cannot listen at 203.0.113.1, port 0" in said(folder, *state, "--host", "203.0.113.1", "--port", 0)
+
+
+@pytest.fixture
+def served(classifier_folder, monkeypatch):
+    """The application that a command would serve, and what the command says."""
+
+    def run(server, sockets):
+        served.append(server.config.app)
+        for each in sockets:
+            each.close()
+
+    def command(*args, **env):
+        done = CliRunner().invoke(app, ["serve", str(classifier_folder), "--port", "0", *args], env=env)
+        assert done.exit_code == 0, done.output
+        return TestClient(served.pop()), done.output
+
+    served = []
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    monkeypatch.setattr(uvicorn.Config, "configure_logging", lambda config: None)  # its handlers would outlive the test
+    monkeypatch.delenv("ACENODE_TOKEN", raising=False)
+    return command
+
+
+@pytest.mark.parametrize("env", [{}, {"ACENODE_TOKEN": "secret"}])
+def test_the_token_is_an_option_or_a_variable(served, env):
+    client, _ = served(*([] if env else ["--token", "secret"]), **env)
+    assert client.get("/docs").status_code == 401
+    assert client.get("/docs", headers={"authorization": "Bearer secret"}).status_code == 200
+    assert client.get("/health").status_code == 200
+
+
+def test_the_longest_body_is_in_kibibytes(served):
+    client, _ = served("--max-body", "2")
+    answer = client.post("/predict", content=b" " * 2049)
+    assert answer.status_code == 413 and "longer than 2,048 bytes" in answer.json()["error"]
+    assert client.post("/predict", content=b" " * 2048).status_code == 422
+
+
+WARNING = "anyone who reaches 0.0.0.0 may use this service; give a --token."
+
+
+@pytest.mark.parametrize(
+    ("args", "warned"),
+    [
+        (["--host", "0.0.0.0"], True),
+        (["--host", "0.0.0.0", "--token", ""], True),
+        (["--host", "0.0.0.0", "--token", "secret"], False),
+        (["--host", "localhost"], False),
+        ([], False),
+    ],
+)
+def test_an_open_address_without_a_token_is_warned_of(served, args, warned):
+    client, said = served(*args)
+    assert (WARNING in said) == warned and ("anyone who reaches" in said) == warned
+    assert client.get("/docs").status_code == (401 if "secret" in args else 200)
 
 
 def test_the_command_line_imports_no_service():

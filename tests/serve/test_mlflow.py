@@ -13,7 +13,7 @@ with warnings.catch_warnings():
     import mlflow
 
 from acenode.estimators import load
-from acenode.serve.mlflow import log_model, save_model
+from acenode.serve.mlflow import Predictor, log_model, save_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:::mlflow", "ignore::FutureWarning", "ignore::UserWarning")
 AT = [24.0, 26.5]
@@ -28,6 +28,20 @@ def test_a_saved_model_answers_the_same(forecaster, frame, tmp_path):
     with pytest.raises(ValueError, match="say at which times"):
         again.predict(frame)
     assert not [p for p in (tmp_path / "model").rglob("*") if p.suffix in (".pkl", ".pickle")]
+
+
+@pytest.mark.slow
+def test_what_is_known_ahead_is_given_as_records(planned_forecaster, planned, tmp_path):
+    save_model(planned_forecaster, tmp_path / "model")
+    again = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    records = [{"machine": "m00", "hour": 25.0, "plan": 0.5, "part": "day"}, {"machine": "m03", "hour": 26, "plan": 1}]
+    answer = again.predict(planned, params={"at": {"records": records}})
+    pd.testing.assert_frame_equal(answer, planned_forecaster.predict(planned, at=pd.DataFrame(records)))
+    pd.testing.assert_frame_equal(answer, Predictor(planned_forecaster).predict(planned, {"at": records}))
+    with pytest.raises(ValueError, match="say at which times"):
+        again.predict(planned)
+    with pytest.raises(ValueError, match="there is no column 'part"):
+        again.predict(planned, params={"at": {"records": [{"machine": "m00", "hour": 25.0, "plan": 0.5}]}})
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_updates_are_followed_as_in_the_library(client, folder, frame):
     for k, row in enumerate(rows_of(few)):
         answer = client.post("/update", json={**row, "id": "a/b c"})
         assert answer.status_code == 200, answer.text
-        assert answer.json() == {"id": "a/b c", "time": row["time"], "observations": k + 1}
+        assert answer.json() == {"id": "a/b c", "time": row["time"], "observations": k + 1, "warnings": []}
         own.update("a/b c", row["time"], row["values"])
     answer = client.get("/forecast/a/b c", params={"at": AT})
     assert answer.status_code == 200, answer.text
@@ -105,6 +106,31 @@ def test_a_classifier_and_an_imputer_answer_too(classifier_folder, imputer_folde
         filled = client.post("/predict", json={"rows": rows_of(few)}).json()["rows"]
         expected = load(imputer_folder).transform(few)
         np.testing.assert_allclose([r["values"]["flow"] for r in filled], expected["flow"], rtol=1e-5)
+
+
+def test_a_regressor_answers_one_number_for_each_series(regressor_folder, frame):
+    few = frame[frame["machine"].isin(["m00", "m03"])]
+    with TestClient(create_app(regressor_folder)) as client:
+        answer = client.post("/predict", json={"rows": rows_of(few)})
+        assert answer.status_code == 200, answer.text
+        expected = load(regressor_folder).predict(few)
+        assert [each.keys() for each in answer.json()["targets"]] == [{"id", "target"}] * 2
+        assert [each["id"] for each in answer.json()["targets"]] == ["m00", "m03"]
+        np.testing.assert_allclose([each["target"] for each in answer.json()["targets"]], expected["days"], rtol=1e-5)
+        refused(client.post("/predict", json={"rows": rows_of(few), "at": AT}), 422, "a Regressor takes no query times")
+        refused(client.post("/update", json=rows_of(few)[0]), 422, "cannot follow series")
+        described = client.get("/openapi.json").json()
+        assert "Targets" in described["components"]["schemas"]
+
+
+def test_health_names_all_members(classifier_folder, tmp_path):
+    made = load(classifier_folder)
+    model = made.members_.models[0]
+    made.members_ = replace(made.members_, names=("gru-d", "gru-d"), weights=(0.5, 0.5), models=(model, model))
+    with TestClient(create_app(made.save(tmp_path / "model"))) as client:
+        health = client.get("/health").json()
+        assert health["members"] == ["gru-d", "gru-d"] and health["model"] == "gru-d"
+        assert client.get("/openapi.json").json()["info"]["title"] == "acenode: Classifier with gru-d x 2"
 
 
 # --- a restart --------------------------------------------------------------------------------------------------------

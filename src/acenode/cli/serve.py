@@ -29,7 +29,8 @@ def serve(
         from ..serve.app import create_app
     except ImportError:
         fail("serve needs FastAPI and uvicorn; install them with: pip install 'acenode[serve]'")
-    app = checked(lambda: create_app(folder, state, token=token or None, most_bytes=1024 * max_body))
+    token = token or None
+    app = checked(lambda: create_app(folder, state, token=token, most_bytes=1024 * max_body))
     if token is None and not _is_local(host):
         typer.echo(f"acenode: anyone who reaches {host} may use this service; give a --token.", err=True)
     listening = _listen(host, port)

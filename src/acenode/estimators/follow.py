@@ -1,6 +1,9 @@
 """Series followed one observation at a time: many at once, each by its state alone."""
 
-from collections.abc import Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +12,9 @@ import numpy as np
 
 from ..compiled import compiled
 from ..models.gru_ode_bayes import GRUODEBayes, Memory
+from ..series.categories import encoded
 from ..series.columns import shown, stands_for_blank
+from .inputs import mask_of
 
 _TOO_FAR = 50  # times the longest training series: the longest gap between two observations
 _LARGEST = float(np.finfo(np.float32).max)
@@ -17,11 +22,13 @@ SIZES = (1, 8, 64)  # to which a batch is padded, so that few programs are compi
 
 
 class Followed(NamedTuple):
-    """A series given by `update`: the state of each model (a batch of one), and the first and last time."""
+    """A series given by `update`: the state of each model (a batch of one), the first and last time, and the values of
+    the static columns, NaN where it has none."""
 
     memory: tuple[Memory, ...]
     origin: float
     last: float
+    static: np.ndarray
 
 
 class Row(NamedTuple):
@@ -51,21 +58,35 @@ def check_followable(estimator: Any) -> None:
         raise ValueError("update: the model has columns that are known ahead; predict from the whole table instead.")
 
 
-def read_row(estimator: Any, id: Any, time: Any, values: Mapping[str, Any]) -> Row:
+def variables(estimator: Any) -> tuple[Any, ...]:
+    """The columns of values of the training table; one of words is one column."""
+    words = estimator.categories_
+    made = {encoded(name, word) for name, some in words.items() for word in some}
+    return (*(name for name in (*estimator.columns_.values, *estimator.left_out_) if name not in made), *words)
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=5)  # of who calls `update`
+
+
+def read_row(
+    estimator: Any, id: Any, time: Any, values: Mapping[str, Any], warn: Callable[[str], object] = _warn
+) -> Row:
     """An observation as the model takes it."""
-    names = estimator.columns_.values
-    unknown = [name for name in values if name not in (*names, *estimator.left_out_)]
+    names = variables(estimator)
+    unknown = [name for name in values if name not in names]
     if unknown:
         raise ValueError(f"update: there is no variable {unknown[0]!r}; the model has {', '.join(map(str, names))}.")
     now = float(estimator.clock_.read([time], "update(time=...)")[0])
-    x = np.asarray([_value(values.get(name), name) for name in names])
+    given = {**values, **_from_words(estimator, values, warn)}
+    x = np.asarray([_value(given.get(name), name) for name in estimator.columns_.values])
     if estimator.columns_.missing:
         x = np.where(stands_for_blank(x, estimator.columns_.missing), np.nan, x)
     return Row(id, now, x)
 
 
 def check_later(estimator: Any, row: Row, before: Followed | None) -> None:
-    """Refuse an observation that is not after the last one of its series, or too far from it."""
+    """Refuse an observation not after the last one of its series, too far from it, or with other static values."""
     if before is None:
         return
     clock, unit = estimator.clock_, estimator.settings_.unit
@@ -79,6 +100,18 @@ def check_later(estimator: Any, row: Row, before: Followed | None) -> None:
         raise ValueError(
             f"update: {clock.show(row.time)} and {clock.show(before.last)}, the last time of {shown(row.id)}, are the "
             "same number in single precision, so far are they from the first; follow the series under a new id."
+        )
+    static = mask_of(estimator.columns_, estimator.columns_.static)
+    given = row.values[static]
+    differs = ~np.isnan(given) & (given != before.static)
+    if differs.any():
+        k = int(np.argmax(differs))
+        name = list(compress(estimator.columns_.values, static))[k]
+        was = "blank" if np.isnan(before.static[k]) else f"{before.static[k]:g}"
+        raise ValueError(
+            f"update: the static column {name!r} of {shown(row.id)} was {was} in its first observation and is "
+            f"{given[k]:g} now; a series has one value in all its rows. Leave it out, or follow the series under a new "
+            "id."
         )
 
 
@@ -95,9 +128,15 @@ def check_gap(estimator: Any, id: Any, time: float, before: Followed, what: str)
 
 def observe(estimator: Any, rows: Sequence[Row], before: Sequence[Followed | None]) -> list[Followed]:
     """The series after one observation each, in one call of the model."""
-    together, start = models(estimator), first(estimator) if None in before else ()
-    new = [Followed(start, row.time, row.time) if b is None else b for row, b in zip(rows, before, strict=True)]
+    together, columns = models(estimator), estimator.columns_
+    static = mask_of(columns, columns.static)
+    start = first(estimator).memory if None in before else ()
+    new = [
+        Followed(start, row.time, row.time, row.values[static]) if b is None else b
+        for row, b in zip(rows, before, strict=True)
+    ]
     x = np.stack([row.values for row in rows])
+    x[:, static] = [b.static for b in new]
     seen = ~np.isnan(x)
     scaled = np.where(seen, (x - np.asarray(estimator.scaler_.shift)) / np.asarray(estimator.scaler_.spread), 0.0)
     moments = [(row.time - b.origin) / estimator.settings_.unit for row, b in zip(rows, new, strict=True)]
@@ -114,7 +153,7 @@ def observe(estimator: Any, rows: Sequence[Row], before: Sequence[Followed | Non
         after = jax.tree.map(np.asarray, after)
         for i, k in enumerate(part):
             memories[k] = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], after)
-    return [Followed(m, b.origin, row.time) for m, b, row in zip(memories, new, rows, strict=True)]
+    return [b._replace(memory=m, last=row.time) for m, b, row in zip(memories, new, rows, strict=True)]
 
 
 def emit(estimator: Any, memory: tuple[Memory, ...], moment: np.ndarray) -> tuple[tuple[Memory, ...], list[Any]]:
@@ -123,9 +162,23 @@ def emit(estimator: Any, memory: tuple[Memory, ...], moment: np.ndarray) -> tupl
     return after, [(np.asarray(mean[0]), np.asarray(log_variance[0])) for mean, log_variance in said]
 
 
-def first(estimator: Any) -> tuple[Memory, ...]:
-    """The state of each model before any observation."""
-    return jax.tree.map(np.asarray, _start(models(estimator)))
+def first(estimator: Any) -> Followed:
+    """A series before any observation."""
+    memory = jax.tree.map(np.asarray, _start(models(estimator)))
+    return Followed(memory, 0.0, 0.0, np.full(len(estimator.columns_.static), np.nan))
+
+
+def _from_words(estimator: Any, values: Mapping[str, Any], warn: Callable[[str], object]) -> dict[str, float]:
+    """The columns of true and false of those of words. A blank is blank in all; another word is false in all."""
+    made: dict[str, float] = {}
+    for name, words in estimator.categories_.items():
+        word = values.get(name)
+        if word is None or (isinstance(word, float) and math.isnan(word)) or not str(word).strip():
+            continue
+        if word not in words:
+            warn(f"update: {name!r} is {word!r}, a word that it never was in training; it counts as none of those.")
+        made |= {encoded(name, each): float(word == each) for each in words}
+    return made
 
 
 def _value(given: Any, name: Any) -> float:

@@ -5,13 +5,13 @@ import copy
 import json
 import logging
 import warnings
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from .. import __version__
 from ..estimators import follow, load
 from . import records, schema
+from .example import example
 from .guard import Guard
 from .page import page
 from .store import Store, fingerprint
@@ -68,10 +69,9 @@ def create_app(
         finally:
             service.close()
 
-    settings, columns = service.estimator.settings_, service.estimator.columns_
     app = FastAPI(
-        title=f"acenode: {type(service.estimator).__name__} with {settings.model}",
-        description=f"Variables: {', '.join(map(str, columns.values))}. Times are {service.estimator.clock_.kind}s.",
+        title=f"acenode: {type(service.estimator).__name__} with {service.models}",
+        description=f"Variables: {', '.join(service.names)}. Times are {service.estimator.clock_.kind}s.",
         version=__version__,
         docs_url=None,
         redoc_url=None,
@@ -95,6 +95,7 @@ class Service:
     def __init__(self, estimator: Any, folder: FilePath, state: FilePath):
         self.estimator = estimator
         self.names = records.variables(estimator)
+        self.models = str(estimator.members_)
         self.store: Store | None = None
         self.updates: Updates | None = None
         self._waiting = 0
@@ -122,9 +123,8 @@ class Service:
     def following(self) -> tuple[Store, Updates]:
         """The followed series; refused for a model that cannot follow."""
         if self.store is None or self.updates is None:
-            raise ValueError(
-                f"{self.estimator.settings_.model} cannot follow series; send whole series to /predict instead."
-            )
+            inputs = " with columns that are known ahead" if self.estimator.columns_.future else ""
+            raise ValueError(f"{self.models}{inputs} cannot follow series; send whole series to /predict instead.")
         return self.store, self.updates
 
     async def compute(self, call: Callable[[], Any]) -> tuple[Any, list[str]]:
@@ -139,18 +139,20 @@ class Service:
 
     def predict(self, request: schema.PredictRequest) -> dict[str, Any]:
         """The answer to /predict but for the warnings."""
-        estimator = self.estimator
+        estimator, at = self.estimator, request.at or ()
         if (estimator.task == "forecast") != (request.at is not None):
             has = "needs the times to forecast" if estimator.task == "forecast" else "takes no query times"
             raise ValueError(f"at: a {type(estimator).__name__} {has}; {'give' if request.at is None else 'omit'} it.")
-        counts = np.unique([str(row.id) for row in request.rows], return_counts=True)[1]
-        if len(counts) * max(int(counts.max()), len(request.at or ())) > _MOST_CELLS:
+        counts = Counter(str(row.id) for row in request.rows)
+        queried = Counter(str(each.id) for each in at if isinstance(each, schema.Observation))
+        if len(counts) * max(max(counts.values()), max(queried.values(), default=len(at))) > _MOST_CELLS:
             raise HTTPException(413, "There are too many or too long series; send fewer at a time.")
         frame = records.to_frame(estimator, request.rows)
         if estimator.task == "forecast":
-            return {"forecasts": records.forecasts(estimator, estimator.predict(frame, at=request.at))}
+            answer = estimator.predict(frame, at=records.queries(estimator, at))
+            return {"forecasts": records.forecasts(estimator, answer)}
         if estimator.task == "classify":
-            return {"labels": records.labels(estimator, estimator.predict_proba(frame))}
+            return {"labels": records.labels(estimator, frame)}
         if estimator.task == "regress":
             return {"targets": records.targets(estimator, estimator.predict(frame))}
         return {"rows": records.filled(estimator, estimator.transform(frame))}
@@ -200,15 +202,12 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             503: "The service is busy; try again.",
         }.items()
     }
-    example = {"id": "m01", "time": 26.5, "values": {name: 1.0 for name in map(str, estimator.columns_.values)}}
-    if estimator.clock_.kind == "datetime":
-        example["time"] = "2024-01-31T14:00" + ("" if estimator.clock_.zone is None else "+00:00")
-    at = {"at": [example["time"]]} if estimator.task == "forecast" else {}
+    sample = example(estimator)
 
     def shown(body: Any) -> dict[str, Any]:
         return {"requestBody": {"content": {"application/json": {"example": body}}}}
 
-    @app.post("/predict", response_model=answer, responses=problems, openapi_extra=shown({"rows": [example], **at}))
+    @app.post("/predict", response_model=answer, responses=problems, openapi_extra=shown(sample))
     async def predict(body: schema.PredictRequest) -> Response:
         """Predict from whole series: forecasts, labels, targets or filled blanks, as the model was trained for."""
         content, said = await service.compute(lambda: service.predict(body))
@@ -218,15 +217,15 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         "/update",
         response_model=schema.Updated,
         responses={**problems, 409: {"model": schema.Problem, "description": "The time is not after the last one."}},
-        openapi_extra=shown(example),
+        openapi_extra=shown(sample["rows"][0]),
     )
     async def update(body: schema.Observation) -> Response:
         """Take in one observation of a followed series, an old or a new one. The answer says that it is stored."""
         _, updates = service.following()
         values = {service.names.get(name, name): value for name, value in body.values.items()}
-        id = str(body.id)
-        kept = await updates.take(follow.read_row(estimator, id, body.time, values))
-        return Json({"id": id, "time": body.time, "observations": kept.observations})
+        id, said = str(body.id), list[str]()
+        kept = await updates.take(follow.read_row(estimator, id, body.time, values, said.append))
+        return Json({"id": id, "time": body.time, "observations": kept.observations, "warnings": said})
 
     @app.get(
         "/forecast/{id:path}",
@@ -251,6 +250,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
             "version": __version__,
             "estimator": type(estimator).__name__,
             "model": estimator.settings_.model,
+            "members": list(estimator.members_.names),
             "followed": followed,
         }
         return Json(content, 200 if alive else 503)
@@ -295,4 +295,5 @@ def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, failed)
 
 
-_INNER = ("int", "float", "str", "bool", "constrained-str", "function-after")  # of a union, not of the user's body
+# of a union, not of the user's body
+_INNER = ("int", "float", "str", "bool", "constrained-str", "function-after", *schema.TAGS)

@@ -2,6 +2,10 @@
 
 log_model(forecaster, name="forecaster")
 mlflow.pyfunc.load_model(uri).predict(frame, params={"at": [24.0, 48.0]})
+
+MLflow takes no list of records as a parameter. With columns that are known ahead, they are in an object:
+
+    params={"at": {"records": [{"id": "m01", "time": 24.0, "plan": 1.5}]}}
 """
 
 import tempfile
@@ -28,7 +32,7 @@ def log_model(estimator: Any, name: str = "model", **more: Any) -> Any:
 
 def _given(estimator: Any, folder: str) -> dict[str, Any]:
     from mlflow.models import ModelSignature
-    from mlflow.types import ParamSchema, ParamSpec
+    from mlflow.types import ParamSchema
 
     saved = estimator.save(Path(folder) / "acenode")
     given: dict[str, Any] = {
@@ -38,9 +42,18 @@ def _given(estimator: Any, folder: str) -> dict[str, Any]:
         "metadata": {"model": estimator.settings_.model, "estimator": type(estimator).__name__},
     }
     if estimator.task == "forecast":
-        kind = "double" if estimator.clock_.kind == "number" else "string"
-        given["signature"] = ModelSignature(params=ParamSchema([ParamSpec("at", kind, [], shape=(-1,))]))
+        given["signature"] = ModelSignature(params=ParamSchema([_at(estimator)]))
     return given
+
+
+def _at(estimator: Any) -> Any:
+    """What `params["at"]` is: times, or records where columns are known ahead."""
+    from mlflow.types import ParamSpec
+    from mlflow.types.schema import AnyType, Array, Object, Property
+
+    if estimator.columns_.future:
+        return ParamSpec("at", Object([Property("records", Array(AnyType()), required=False)]), {})
+    return ParamSpec("at", "double" if estimator.clock_.kind == "number" else "string", [], shape=(-1,))
 
 
 def _pyfunc() -> Any:
@@ -59,12 +72,22 @@ class Predictor:
 
     def predict(self, frame: Any, params: Mapping[str, Any] | None = None) -> Any:
         if self.estimator.task == "forecast":
-            return self.estimator.predict(frame, at=list((params or {}).get("at", ())) or None)
+            return self.estimator.predict(frame, at=_queries((params or {}).get("at", ())))
         if self.estimator.task == "classify":
             return self.estimator.predict_proba(frame)
         if self.estimator.task == "regress":
             return self.estimator.predict(frame)
         return self.estimator.transform(frame)
+
+
+def _queries(at: Any) -> Any:
+    """Times, or a frame of records; nothing where there are none."""
+    items = list(at.get("records") or () if isinstance(at, Mapping) else at)
+    if not items or not isinstance(items[0], Mapping):
+        return items or None
+    import pandas as pd
+
+    return pd.DataFrame(items)
 
 
 def _load_pyfunc(path: str) -> Predictor:

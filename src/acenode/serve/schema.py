@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag
 
 Id = Annotated[Annotated[StrictStr, Field(min_length=1, max_length=256)] | StrictInt, Field(examples=["m01"])]
 Time = Annotated[
@@ -30,11 +30,25 @@ class Observation(_Body):
     values: Annotated[dict[str, Value], Field(description="Variables by name.")]
 
 
+TAGS = ("query-time", "query-row")
+At = Annotated[
+    Annotated[Time, Tag(TAGS[0])] | Annotated[Observation, Tag(TAGS[1])],
+    Discriminator(lambda given: TAGS[isinstance(given, dict | Observation)]),
+]
+
+
 class PredictRequest(_Body):
     """Whole series, and for a forecaster the times to forecast."""
 
     rows: Annotated[list[Observation], Field(min_length=1)]
-    at: Annotated[list[Time] | None, Field(max_length=10_000, description="Query times; for a forecaster only.")] = None
+    at: Annotated[
+        list[At] | None,
+        Field(
+            max_length=10_000,
+            description="For a forecaster only: query times for every series, or rows with the id, the query time and "
+            "the values of the columns that are known ahead.",
+        ),
+    ] = None
 
 
 class Updated(BaseModel):
@@ -43,6 +57,7 @@ class Updated(BaseModel):
     id: str
     time: Any
     observations: Annotated[int, Field(description="How many there are of this series.")]
+    warnings: list[str]
 
 
 class Forecast(BaseModel):
@@ -63,11 +78,11 @@ class Forecasts(BaseModel):
 
 
 class Label(BaseModel):
-    """The likeliest label of a series, and the probability of each."""
+    """The likeliest label of a series, and the probability of each; of several labels, both by their names."""
 
     id: Any
     label: Any
-    probabilities: dict[str, float | None]
+    probabilities: dict[str, float | None] | dict[str, dict[str, float | None]]
 
 
 class Labels(BaseModel):
@@ -104,7 +119,8 @@ class Health(BaseModel):
     status: str
     version: str
     estimator: str
-    model: str
+    model: Annotated[str, Field(description="The best of the members.")]
+    members: Annotated[list[str], Field(description="All models that answer together.")]
     followed: Annotated[int | None, Field(description="Series followed; null where the model cannot follow.")]
 
 

@@ -30,12 +30,12 @@ class Kept(NamedTuple):
 class Store:
     """States by id. One process has the file to itself; any thread may call.
 
-    `like` is the state of the model before any observation. `model` names the model that the states belong to.
+    `like` is a series before any observation. `model` names the model that the states belong to.
     """
 
-    def __init__(self, path: str | Path, like: Any, model: str):
+    def __init__(self, path: str | Path, like: follow.Followed, model: str):
         self.path = Path(path)
-        leaves, self._structure = jax.tree.flatten(like)
+        leaves, self._structure = jax.tree.flatten((like.memory, like.static))
         arrays = [np.asarray(leaf) for leaf in leaves]
         ends = np.cumsum([array.nbytes for array in arrays]).tolist()
         self._size = ends[-1]
@@ -87,13 +87,14 @@ class Store:
                 ).fetchone()
                 if row is not None:
                     origin, last, count, state = row
-                    found[id] = Kept(follow.Followed(self._unpacked(id, state), origin, last), count)
+                    memory, static = self._unpacked(id, state)
+                    found[id] = Kept(follow.Followed(memory, origin, last, static), count)
         return found
 
     def put(self, ids: Sequence[str], kept: Sequence[Kept]) -> None:
         """Store all or none of them, and return when they are on the disk."""
         rows = [
-            (id, k.followed.origin, k.followed.last, k.observations, self._packed(k.followed.memory))
+            (id, k.followed.origin, k.followed.last, k.observations, self._packed(k.followed))
             for id, k in zip(ids, kept, strict=True)
         ]
         with self._lock:
@@ -114,8 +115,9 @@ class Store:
         with self._lock:
             self._base.close()
 
-    def _packed(self, memory: Any) -> bytes:
-        return b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in jax.tree.leaves(memory))
+    def _packed(self, followed: follow.Followed) -> bytes:
+        leaves = jax.tree.leaves((followed.memory, followed.static))
+        return b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)
 
     def _unpacked(self, id: str, state: bytes) -> Any:
         if len(state) != self._size:
