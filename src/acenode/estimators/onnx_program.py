@@ -9,27 +9,36 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, Literal, jaxpr_as_fun
 
 from .onnx_graph import OPSET, RANDOM, Graph, NotTranslated, Random, described, is_key
 from .onnx_primitives import RULES
 
 Value = str | Random
 
+_MOST = 100_000  # numbers of a computed constant
+
 
 def translate(graph: Graph, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
-    """Add what the jaxpr does to the graph; gives the names of its outputs."""
+    """Add what the jaxpr does to the graph; gives the names of its outputs.
+
+    What depends on nothing that goes in, such as the basis of a latent space, is computed here and becomes a constant.
+    """
     known: dict[Any, Value] = {}
+    fixed = dict(zip(jaxpr.constvars, consts, strict=True))
 
     def read(atom: Any) -> Value:
         if isinstance(atom, Literal):
             return graph.constant(np.asarray(atom.val, atom.aval.dtype))  # pyright: ignore[reportAttributeAccessIssue]
+        if atom not in known:
+            known[atom] = RANDOM if is_key(atom.aval) else graph.constant(np.asarray(fixed[atom]))
         return known[atom]
 
-    for variable, value in zip(jaxpr.constvars, consts, strict=True):
-        known[variable] = RANDOM if is_key(variable.aval) else graph.constant(np.asarray(value))
     known.update(zip(jaxpr.invars, inputs, strict=True))
     for equation in jaxpr.eqns:
+        if all(isinstance(atom, Literal) or atom in fixed for atom in equation.invars) and _is_small(equation):
+            fixed.update(zip(equation.outvars, _computed(equation, fixed), strict=True))
+            continue
         name = equation.primitive.name
         given = [read(atom) for atom in equation.invars]
         if name in _CONTROL:
@@ -43,6 +52,19 @@ def translate(graph: Graph, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequenc
         made = [made] if isinstance(made, str) else made
         known.update(zip(equation.outvars, made, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _is_small(equation: Any) -> bool:
+    """Whether its results are numbers, and not so many that they would make the file large."""
+    avals = [v.aval for v in equation.outvars]
+    return not any(map(is_key, avals)) and sum(aval.size for aval in avals) <= _MOST
+
+
+def _computed(equation: Any, values: dict[Any, Any]) -> list[Any]:
+    """What one equation gives."""
+    given = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
+    alone = Jaxpr((), given, equation.outvars, [equation], debug_info=DebugInfo("export", "one equation", None, None))
+    return jaxpr_as_fun(ClosedJaxpr(alone, ()))(*(values[atom] for atom in given))
 
 
 def _closed(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:

@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from ..layers import Linear, mlp
 from ..models import (
+    CRU,
     GRUD,
     MTAN,
     RNNVAE,
@@ -17,6 +18,8 @@ from ..models import (
     GraFITi,
     GRUSimple,
     LatentODE,
+    LinODENet,
+    NeuralFlow,
     RNNDecay,
     RNNDt,
     RNNImpute,
@@ -131,6 +134,11 @@ def _even(s: Sizes) -> int:
     return s.hidden + s.hidden % 2
 
 
+def _wide_enough(s: Sizes) -> int:
+    """A size that holds every variable."""
+    return max(s.hidden, s.variables)
+
+
 def _wider(s: Sizes) -> int:
     return s.hidden + EXTRA
 
@@ -180,6 +188,24 @@ MODELS: dict[str, Entry] = {
         _hidden,
         _hidden,
         "a recurrent variational autoencoder",
+    ),
+    "linodenet": Entry(
+        lambda s, key: LinODENet(s.variables, _wide_enough(s), s.hidden, time_scale=s.span, key=key),
+        _wide_enough,
+        None,
+        "a linear latent ODE that a filter corrects at every observation",
+    ),
+    "cru": Entry(
+        lambda s, key: CRU(s.variables, _even(s), time_scale=s.span, key=key),
+        lambda s: 5 * _even(s) // 2,
+        None,
+        "a Kalman filter on a linear latent SDE",
+    ),
+    "neural-flow": Entry(
+        lambda s, key: NeuralFlow(s.variables, s.hidden, time_scale=s.span, key=key),
+        _hidden,
+        None,
+        "GRU-ODE-Bayes with a flow in place of its ODE, without a solver",
     ),
     "mtan": Entry(
         lambda s, key: MTAN(s.variables, s.hidden, 16, time_scale=s.span, key=key),
