@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .onnx_graph import OPSET, RANDOM, Graph, NotTranslated, Random, described, is_key
 from .onnx_primitives import RULES
@@ -62,9 +62,10 @@ def _is_small(equation: Any) -> bool:
 
 def _computed(equation: Any, values: dict[Any, Any]) -> list[Any]:
     """What one equation gives."""
-    given = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
-    alone = Jaxpr((), given, equation.outvars, [equation], debug_info=DebugInfo("export", "one equation", None, None))
-    return jaxpr_as_fun(ClosedJaxpr(alone, ()))(*(values[atom] for atom in given))
+    given = [atom.val if isinstance(atom, Literal) else values[atom] for atom in equation.invars]
+    with equation.ctx.manager:
+        made = equation.primitive.bind(*given, **equation.primitive.get_bind_params(equation.params))
+    return list(made) if equation.primitive.multiple_results else [made]
 
 
 def _closed(jaxpr: Any) -> tuple[Jaxpr, Sequence[Any]]:
