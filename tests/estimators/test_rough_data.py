@@ -208,6 +208,19 @@ def test_a_series_is_drawn_as_often_as_its_weight_says():
     refused(lambda: resampled(train[1:4], weights), "every training series has the weight 0", "give some of them")
 
 
+def test_what_is_known_ahead_is_read_as_the_training_table_was():
+    frame = rough().drop(columns="counts")
+    frame.loc[3, "plan"] = -999.0
+    fitted = Forecaster(**GIVEN, future=["plan", "colour"], model="linear", missing=-999).fit(frame)
+    refused(lambda: fitted.predict(frame, at=[25.0]), "known ahead (plan, colour)", "give a frame")
+    at = pd.DataFrame({"machine": frame["machine"].unique(), "hour": 25.0, "plan": np.nan, "colour": "red"})
+    blank = fitted.predict(frame, at=at)
+    pd.testing.assert_frame_equal(fitted.predict(frame, at=at.assign(plan=-999.0)), blank)
+    assert not np.allclose(fitted.predict(frame, at=at.assign(plan=1.0))["mean"], blank["mean"])
+    with pytest.warns(UserWarning, match="'colour' is 'pink' in a row, a word that it never was in training"):
+        fitted.predict(frame, at=at.assign(colour="pink"))
+
+
 @pytest.mark.slow
 def test_a_forecast_with_all_of_it(tmp_path):
     frame = rough()

@@ -292,13 +292,7 @@ class Estimator(BaseEstimator):
 
     def _read(self, frame: Any, what: str, labelled: bool = False) -> Table:
         """A frame for the model; columns beside those that it was trained on are ignored."""
-        frame, strange = encode(frame, self.categories_)
-        for name, word in strange.items():
-            warnings.warn(
-                f"{what}: {name!r} is {word!r} in a row, a word that it never was in training; it counts as none of "
-                "those.",
-                stacklevel=3,
-            )
+        frame = self._encoded(frame, what)
         table = read(frame, self.columns_ if labelled else self.columns_.unlabelled, what=what)
         check_observed(table, what)
         if table.clock.kind != self.clock_.kind:
@@ -307,6 +301,17 @@ class Estimator(BaseEstimator):
                 f"{self.clock_.kind}s. Convert it."
             )
         return table
+
+    def _encoded(self, frame: Any, what: str) -> Any:
+        """A frame with columns of 0 and 1 in place of those of words."""
+        frame, strange = encode(frame, self.categories_)
+        for name, word in strange.items():
+            warnings.warn(
+                f"{what}: {name!r} is {word!r} in a row, a word that it never was in training; it counts as none of "
+                "those.",
+                stacklevel=4,
+            )
+        return frame
 
     def _scaled(self, table: Table, what: str) -> Panel:
         """The series of a table as the model takes them."""

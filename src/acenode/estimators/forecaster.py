@@ -13,7 +13,7 @@ import numpy as np
 
 from ..datasets.split import Split
 from ..series import Panel, Query, Series, forecast
-from ..series.categories import encode
+from ..series.categories import collapsed
 from ..series.columns import read_numbers, shown
 from ..series.frames import Missing, default_backend, write_frame
 from ..series.table import Columns, Table, column_of, frame_of
@@ -277,7 +277,7 @@ class Forecaster(Estimator):
 
     def _known_ahead(self, at: Any, queries: "_Queries", table: Table) -> np.ndarray:
         """What the columns known ahead will be at the query times, from the frame of these."""
-        names = ", ".join(dict.fromkeys(str(name) for name in (self.future or ())))
+        names = ", ".join(map(str, collapsed(self.columns_.future, self.categories_)))
         given = listed(at)
         if not isinstance(given, nw.DataFrame):
             raise ValueError(
@@ -291,9 +291,9 @@ class Forecaster(Estimator):
                 f"{_AT}: {table.clock.show(queries.times[k])} is not after the last row of "
                 f"{table.named(queries.codes[k])}; ask for later times."
             )
-        frame, _ = encode(given.to_native(), self.categories_)
-        whole = frame_of(frame, _AT)
-        return np.stack([read_numbers(column_of(whole, name, _AT), _AT) for name in self.columns_.future], axis=1)
+        whole = frame_of(self._encoded(given.to_native(), _AT), _AT)
+        columns = (column_of(whole, name, _AT) for name in self.columns_.future)
+        return np.stack([read_numbers(column, _AT, self.columns_.missing) for column in columns], axis=1)
 
     def _predicted(self, panel: Panel, queries: "_Queries", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation for each queried id and time, in the units of the data."""
