@@ -126,3 +126,12 @@ def test_all_words_of_a_plot_lie_on_it(forecaster, frame, monkeypatch):
         place = text.get_window_extent()
         assert text.get_text() and figure.bbox.x0 <= place.x0 and place.x1 <= figure.bbox.x1
     plt.close(figure)
+
+
+def test_the_typical_and_the_hard_series():
+    error = np.asarray([3.0, 0.1, 1.0, 9.0, 2.0])[:, None, None] * np.asarray([1.0, -1.0])[None, :, None]
+    scored = np.ones((5, 2, 1), bool)
+    assert own_report.typical_and_hard(error, scored) == {"typical": 4, "hard": 3}
+    scored[3] = False  # a large error that nobody asked for
+    assert own_report.typical_and_hard(error, scored) == {"typical": 4, "hard": 0}
+    assert own_report.typical_and_hard(error, np.zeros_like(scored)) == {}

@@ -105,12 +105,7 @@ def _values(estimator: Any, panel: Any, longest: int, scale: float, unit: str) -
     query, mean, sd = _predictions(estimator, some)
     scored = np.asarray(query.scored)
     error = np.asarray(query.values) - mean
-    by_series = np.where(scored, np.square(error), 0).sum((1, 2)) / np.maximum(scored.sum((1, 2)), 1)
-    known = np.flatnonzero(scored.any(axis=(1, 2)))
-    ranked = known[np.argsort(by_series[known], kind="stable")]
-    chosen = {"longest": longest}
-    if len(ranked):
-        chosen = {"typical": int(ranked[len(ranked) // 2]), "hard": int(ranked[-1]), **chosen}
+    chosen = {**typical_and_hard(error, scored), "longest": longest}
     words = {
         "forecast": "Observed up to the shaded part, forecast from there, with the 90 % band.",
         "impute": "What was observed, and what the model would fill in between, with the 90 % band.",
@@ -140,6 +135,14 @@ def _values(estimator: Any, panel: Any, longest: int, scale: float, unit: str) -
         drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
         sections.append(page.Section("Residuals", ["Observed minus predicted, in scaled units."], [drawn]))
     return sections
+
+
+def typical_and_hard(error: np.ndarray, scored: np.ndarray) -> dict[str, int]:
+    """The series of median error and of the largest, of those with a value that is scored."""
+    by_series = np.where(scored, np.square(error), 0).sum((1, 2)) / np.maximum(scored.sum((1, 2)), 1)
+    known = np.flatnonzero(scored.any(axis=(1, 2)))
+    ranked = known[np.argsort(by_series[known], kind="stable")]
+    return {"typical": int(ranked[len(ranked) // 2]), "hard": int(ranked[-1])} if len(ranked) else {}
 
 
 def _predictions(estimator: Any, panel: Any) -> tuple[Any, np.ndarray, np.ndarray]:
