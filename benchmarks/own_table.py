@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--label", default="died", help="its column of outcomes (default: %(default)s)")
     given = parser.parse_args()
     from acenode.estimators import MODELS
+    from acenode.estimators.budget import MINUTES
 
     found = {}
     for name, (kind, arguments_, frame) in tables(given).items():
@@ -98,7 +99,8 @@ def main() -> None:
         shown = [(r["model"], r["seconds"], r["epochs"], f"{r[quality]:.4f}") for r in rows]
         print(f"\n{name}: at most {LIMITS[name]:.0f} s for a named model")
         show(("model", "seconds", "epochs", quality), shown)
-    print(save(given.out, "own_table", given.quick, tables=found))
+    minutes = {"auto": given.minutes, "named": given.named_minutes or MINUTES}
+    print(save(given.out, "own_table", given.quick, tables=found, minutes=minutes))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ def write(docs: Path) -> None:
         ("evaluations", _evaluations(_of(files, "precision"))),
         ("scaling", _scaling(_of(files, "scaling"))),
         ("serve", _serve(_of(files, "serve"))),
+        ("interrupt", _interrupt(_of(files, "interrupt"))),
         ("machines", _machines(files)),
     ):
         put(docs / "_parts" / f"benchmark-{name}.md", "\n".join(lines))
@@ -64,18 +65,20 @@ def _physiome(found: Found) -> list[str]:
 
 def _own_tables(found: Found) -> list[str]:
     """A line for each model and table; of one that was measured again, the last; folds as their mean."""
-    kept: dict[tuple[str, str], tuple[str, list[dict[str, Any]]]] = {}
+    kept: dict[tuple[str, str], tuple[str, float, list[dict[str, Any]]]] = {}
     for machine, file in sorted(found, key=lambda each: each[1]["when"]):
         for name, measured in file["tables"].items():
             for model in dict.fromkeys(row["model"] for row in measured["rows"]):
-                kept[name, model] = machine, [row for row in measured["rows"] if row["model"] == model]
+                minutes = file.get("minutes", {}).get("auto" if model == "auto" else "named", 5.0)
+                kept[name, model] = machine, minutes, [row for row in measured["rows"] if row["model"] == model]
     rows = []
-    for (name, model), (machine, own) in kept.items():
+    for (name, model), (machine, minutes, own) in kept.items():
         metric = "auc" if "auc" in own[0] else "mse"
         mean = {each: sum(row[each] for row in own) / len(own) for each in ("seconds", metric)}
         score = f"{metric.upper()} {mean[metric]:.3f}" + f" ({len(own)} folds)" * (len(own) > 1)
-        rows.append([plain(name), plain(model), machine, f"{mean['seconds']:.0f} s", score])
-    return table(["table", "model", "machine", "training", "on unseen series"], rows)
+        times = (f"{minutes:g} min", f"{mean['seconds']:.0f} s")
+        rows.append([plain(name), plain(model), machine, *times, score])
+    return table(["table", "model", "machine", "budget", "training", "on unseen series"], rows)
 
 
 def _milliseconds(row: dict[str, Any] | None) -> str:
@@ -159,6 +162,20 @@ def _serve(found: Found) -> list[str]:
     rows = [[words, *(str(f.get("results", f).get(name, "")) for _, f in found)] for words, name in shown.items()]
     head = ["## The service under load", "", "Updates of followed series, one at a time, sent to `acenode serve`.", ""]
     return [*head, *table(["", *(machine for machine, _ in found)], rows)]
+
+
+def _interrupt(found: Found) -> list[str]:
+    """How soon Ctrl-C is answered, with its heading; nothing where it was not measured."""
+    if not found:
+        return []
+    rows = []
+    for machine, file in found:
+        for model in dict.fromkeys(row["model"] for row in file["trials"]):
+            own = [row for row in file["trials"] if row["model"] == model]
+            slowest = (f"{max(row[name] for row in own):.2f} s" for name in ("answered_s", "ended_s"))
+            rows.append([plain(model), machine, str(len(own)), *slowest])
+    head = ["## Ctrl-C", "", "`acenode train`, interrupted at moments all through a training; the slowest of them.", ""]
+    return [*head, *table(["model", "machine", "times", "answered within", "the second one ends within"], rows)]
 
 
 def _machines(files: list[dict[str, Any]]) -> list[str]:
