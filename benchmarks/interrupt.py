@@ -4,7 +4,7 @@
     python benchmarks/interrupt.py --trials 2
 
 Each trial starts the real command on generated weather, sends SIGINT after a while, waits for the line that says what
-happens, and sends the next. The command must be gone then, with the epochs that it had finished on disk.
+happens, and sends the next. A trial counts where there was a line: before, the command was still reading.
 """
 
 import signal
@@ -23,7 +23,7 @@ ANSWER = "Stopping at the end of the epoch"
 
 
 def interrupted(data: Path, out: Path, model: str, after: float) -> dict:
-    """One training, interrupted so many seconds after its first line or, without one, its start."""
+    """One training, interrupted so many seconds after its start."""
     command = [sys.executable, "-m", "acenode", "train", data, "--id", "id", "--time", "hour", "--out", out]
     command += ["--model", model, "--no-report"]
     with subprocess.Popen([str(each) for each in command], stderr=subprocess.PIPE, text=True) as process:

@@ -65,18 +65,18 @@ def _physiome(found: Found) -> list[str]:
 
 def _own_tables(found: Found) -> list[str]:
     """A line for each model and table; of one that was measured again, the last; folds as their mean."""
-    kept: dict[tuple[str, str], tuple[str, float, list[dict[str, Any]]]] = {}
+    kept: dict[tuple[str, str], tuple[str, float | None, list[dict[str, Any]]]] = {}
     for machine, file in sorted(found, key=lambda each: each[1]["when"]):
         for name, measured in file["tables"].items():
             for model in dict.fromkeys(row["model"] for row in measured["rows"]):
-                minutes = file.get("minutes", {}).get("auto" if model == "auto" else "named", 5.0)
+                minutes = file.get("minutes", {}).get("auto" if model == "auto" else "named")
                 kept[name, model] = machine, minutes, [row for row in measured["rows"] if row["model"] == model]
     rows = []
     for (name, model), (machine, minutes, own) in kept.items():
         metric = "auc" if "auc" in own[0] else "mse"
         mean = {each: sum(row[each] for row in own) / len(own) for each in ("seconds", metric)}
         score = f"{metric.upper()} {mean[metric]:.3f}" + f" ({len(own)} folds)" * (len(own) > 1)
-        times = (f"{minutes:g} min", f"{mean['seconds']:.0f} s")
+        times = ("" if minutes is None else f"{minutes:g} min", f"{mean['seconds']:.0f} s")
         rows.append([plain(name), plain(model), machine, *times, score])
     return table(["table", "model", "machine", "budget", "training", "on unseen series"], rows)
 
@@ -171,7 +171,7 @@ def _interrupt(found: Found) -> list[str]:
     rows = []
     for machine, file in found:
         for model in dict.fromkeys(row["model"] for row in file["trials"]):
-            own = [row for row in file["trials"] if row["model"] == model]
+            own = [row for row in file["trials"] if row["model"] == model and row["with_a_line"]]
             slowest = (f"{max(row[name] for row in own):.2f} s" for name in ("answered_s", "ended_s"))
             rows.append([plain(model), machine, str(len(own)), *slowest])
     head = ["## Ctrl-C", "", "`acenode train`, interrupted at moments all through a training; the slowest of them.", ""]

@@ -138,6 +138,14 @@ def test_further_kinds_get_seeds_of_their_own_where_the_best_has_finished(monkey
     assert trained == [("mtan", 4), ("gru-d", 4)] and clock.now <= 1200
 
 
+def test_a_budget_that_is_overdrawn_costs_no_model(monkeypatch):
+    made, clock = search(monkeypatch, 300)
+    chosen = made.choose()
+    best = next(t for t in made.trials if t.run is not None)
+    clock.now = 400.0
+    assert chosen.members.names and made._again(best) == []
+
+
 def test_the_mixture_is_the_best_on_the_way_of_a_greedy_selection(monkeypatch):
     made, _ = search(monkeypatch, 300, ensemble=3)
     target = np.asarray([0.7, 0.2, 0.1, 0.0])
@@ -221,6 +229,7 @@ def test_bad_parameters_are_refused():
     given = {"id": "machine", "time": "hour"}
     refused(lambda: Forecaster(**given, minutes=0).fit(frame), "minutes=0", "positive")
     refused(lambda: Forecaster(**given, model=[]).fit(frame), "name at least one")
+    refused(lambda: Forecaster(**given, model=["gru-d", "gru-d"]).fit(frame), "'gru-d' is named twice")
     refused(lambda: Forecaster(**given, model=["gru-d", "gpt"]).fit(frame), "'gpt'", "no model of this name")
     refused(lambda: Forecaster(**given, ensemble=0).fit(frame), "ensemble=0")
 
@@ -235,8 +244,19 @@ def test_a_search_resumes_from_its_folder(tmp_path):
     Forecaster(**given, epochs=7).fit(frame, checkpoint=folder)  # three more
     assert [len(each) for each in before] == [4, 4]
     assert [losses(seed)[:4] for seed in (0, 1)] == before and len(losses(0)) == len(losses(1)) == 7
-    with pytest.raises(train.CheckpointMismatch):
-        Forecaster(**given, epochs=7).fit(machines(30), checkpoint=folder)
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for other in ({"seed": 9}, {}):
+        with pytest.raises(train.CheckpointMismatch, match="belongs to another search"):
+            Forecaster(**given, **other, epochs=7).fit(frame if other else machines(30), checkpoint=folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == files
+
+
+def test_a_search_takes_a_folder_and_a_model_a_file(tmp_path):
+    frame, given = machines(12), {"id": "machine", "time": "hour", "hidden": 4}
+    (tmp_path / "file").touch()
+    refused(lambda: Forecaster(**given).fit(frame, checkpoint=tmp_path / "file"), "is a file", "takes a folder")
+    named = Forecaster(**given, model="gru-d")
+    refused(lambda: named.fit(frame, checkpoint=tmp_path), "is a folder", "takes a file")
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_a_fitted_estimator_is_a_table_in_a_notebook(small):
     assert small._repr_mimebundle_()["text/plain"] == repr(small)
 
 
-def test_a_committee_is_shown_whole_and_what_must_be_told_comes_first(small):
+def test_an_ensemble_is_shown_whole_and_what_must_be_told_comes_first(small):
     made = copy.copy(small)
     made.members_ = Members(("gru-d", "statistics", "gru-d"), (0.4, 0.3, 0.3), (small.model_,) * 3)
     row = {"model": "gru-d", "mse": 0.5, "weight": 1.0, "epochs": 3, "seconds": 2.0, "note": ""}

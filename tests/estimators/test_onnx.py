@@ -73,7 +73,7 @@ def test_a_classifier_answers_the_same(tmp_path):
     check(made, tmp_path / "model.onnx")
 
 
-def committee(first, second):
+def mixed(first, second):
     """One estimator with the models of both, and a band that is corrected."""
     made = copy.copy(first)
     names, models = ("gru-d", second.settings_.model), (first.model_, second.model_)
@@ -81,11 +81,9 @@ def committee(first, second):
     return made
 
 
-def test_a_committee_of_forecasters_answers_as_predict_does(tmp_path):
+def test_an_ensemble_of_forecasters_answers_as_predict_does(tmp_path):
     frame = machines(12)
-    made = committee(
-        untrained(Forecaster(**SMALL, model="gru-d"), frame), Forecaster(**SMALL, model="linear").fit(frame)
-    )
+    made = mixed(untrained(Forecaster(**SMALL, model="gru-d"), frame), Forecaster(**SMALL, model="linear").fit(frame))
     check(made, tmp_path / "model.onnx")
     times, values, length, queries = inputs(made, False)
     unit = made.settings_.unit
@@ -104,9 +102,9 @@ def test_a_committee_of_forecasters_answers_as_predict_does(tmp_path):
         np.testing.assert_allclose((mean + 1.6448536 * sd)[..., k].ravel(), own["q0.95"], rtol=2e-3, atol=1e-3)
 
 
-def test_a_committee_of_classifiers_answers_the_same(tmp_path):
+def test_an_ensemble_of_classifiers_answers_the_same(tmp_path):
     frame, given = labelled(machines(12)), {**SMALL, "label": "state"}
-    made = committee(
+    made = mixed(
         untrained(Classifier(**given, model="gru-d"), frame), Classifier(**given, model="statistics").fit(frame)
     )
     check(made, tmp_path / "model.onnx")
@@ -114,9 +112,7 @@ def test_a_committee_of_classifiers_answers_the_same(tmp_path):
 
 def test_an_imputer_answers_the_same(tmp_path):
     frame = machines(12)
-    made = committee(
-        untrained(Imputer(**SMALL, model="gru-d"), frame), Imputer(**SMALL, model="interpolation").fit(frame)
-    )
+    made = mixed(untrained(Imputer(**SMALL, model="gru-d"), frame), Imputer(**SMALL, model="interpolation").fit(frame))
     check(made, tmp_path / "model.onnx")
 
 

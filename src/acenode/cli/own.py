@@ -2,9 +2,9 @@
 
 import json
 import math
-import shutil
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -293,11 +293,16 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
 
 
 def _remove(checkpoint: Path) -> None:
-    """A file, or the folder of a search."""
-    if checkpoint.is_dir():
-        shutil.rmtree(checkpoint)
-    else:
+    """A file, or what a search put into its folder, and the folder if nothing else is in it."""
+    from ..estimators.auto import OWNER
+
+    if not checkpoint.is_dir():
         checkpoint.unlink(missing_ok=True)
+        return
+    for file in (*checkpoint.glob("*.safetensors"), *checkpoint.glob(".*.part"), checkpoint / OWNER):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):
+        checkpoint.rmdir()
 
 
 def read(path: Path, **given: Any) -> Any:

@@ -115,7 +115,7 @@ def pivoted(
             f"the table: {', '.join(others)} differ between the rows of {id} {who[id]!r}, {time} {who[time]!r}; give "
             "all rows of a time the same."
         )
-    return named.pivot(on=variable, index=index, values=value, maintain_order=True).select(*index, *names)
+    return named.pivot(on=variable, index=index, values=value, maintain_order=True)[[*index, *names]]
 
 
 def _in_order(frame: pl.DataFrame, id: str, time: str) -> pl.DataFrame:

@@ -1,5 +1,7 @@
 """`model="auto"`: candidates trained under one budget, the best of them kept, several together where that is better."""
 
+import functools as ft
+import hashlib
 import math
 import os
 import threading
@@ -20,6 +22,7 @@ from ..series import Query
 from ..series.frames import default_backend
 from ..tasks import Headed, Task
 from ..train import CheckpointMismatch, Fit, Member, Progress, Recipe, Run, StopTraining
+from ..train.checkpoint import write_atomically
 from .baselines import PLAIN, SOLVED
 from .budget import Budget, Pace
 from .inference import without_sampling
@@ -38,6 +41,7 @@ COMPILING = 0.7  # the part of the selection within which candidates are compile
 _AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
+OWNER = "search.sha256"  # the file in a folder of checkpoints that says what it is of
 _PICKS = 4  # of the greedy selection, for each model that the ensemble may have
 
 
@@ -64,8 +68,12 @@ class Work:
     def metrics(self, outputs: Any) -> dict[str, float]:
         """On the validation series."""
         given = jax.tree.map(jnp.asarray, outputs)
-        found = self.task.metrics(given, self.rows(self.validation), jnp.ones(len(self.validation)))
+        found = self.task.metrics(given, self.validation_rows, jnp.ones(len(self.validation)))
         return {name: float(value) for name, value in found.items()}
+
+    @ft.cached_property
+    def validation_rows(self) -> Any:
+        return self.rows(self.validation)
 
     @property
     def split(self) -> Split:
@@ -135,11 +143,12 @@ class Chosen:
 class Search:
     """Successive halving: all candidates for a share of the time, then the better half for longer, and so on.
 
-    `together` trains the further seeds of the best model as one program, and candidates one after the other; without
+    `together` trains the further seeds of a kind as one program, and candidates one after the other; without
     it seeds are trained one by one, on two cores where there are. Each seed sees the same steps either way. `auto` does
     so on accelerators, where five members cost hardly more than one; on a CPU they cost five times as much.
 
-    `checkpoint` is a folder with a file for each candidate. The same search resumes from it, with its whole budget.
+    `checkpoint` is a folder with a file for each candidate, for this search alone. The same search resumes from it,
+    with its whole budget.
     """
 
     def __init__(
@@ -153,6 +162,8 @@ class Search:
         checkpoint: str | Path | None = None,
     ):
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        if self.checkpoint is not None and self.checkpoint.exists() and not self.checkpoint.is_dir():
+            raise ValueError(f"fit(checkpoint=...): {self.checkpoint} is a file; a search among models takes a folder.")
         self.work, self.budget, self.progress, self.ensemble = work, budget, progress, ensemble
         self.names = tuple(names) or CANDIDATES[work.kind]
         self.stopped = threading.Event()
@@ -164,6 +175,8 @@ class Search:
 
     def choose(self) -> Chosen:
         """Train, compare, and keep the best."""
+        if self.checkpoint is not None:
+            self._claim(self.checkpoint)
         self.progress.start(self.work.recipe, [Member(self.work.seed)], self.work.task, 0)
         try:
             self._solve()
@@ -182,6 +195,19 @@ class Search:
 
     # --- the parts ------------------------------------------------------------------------------------------------
 
+    def _claim(self, folder: Path) -> None:
+        """Say in the folder whose it is, or refuse one of other data or settings before anything in it changes."""
+        work, digest = self.work, hashlib.sha256()
+        digest.update(repr((work.kind, work.seed, work.learning_rate, work.penalty)).encode())
+        for leaf in jax.tree.leaves((work.data, work.train, work.validation)):
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        note = folder / OWNER
+        if note.exists() and note.read_text() != digest.hexdigest():
+            raise CheckpointMismatch(
+                f"{folder} belongs to another search (other data or settings). Move it away, or give this one another."
+            )
+        write_atomically(note, digest.hexdigest().encode())
+
     def _solve(self) -> None:
         work = self.work
         self.trials += [Trial(name, plain=True) for name in PLAIN[work.kind]]
@@ -189,7 +215,7 @@ class Search:
         def solve(trial: Trial) -> None:
             built = work.build(trial.name)(jax.random.key(work.seed))
             trial.solved = SOLVED[trial.name].solve(built, work.data, work.train, work.validation)
-            trial.metrics = work.metrics(outputs_of(trial.solved, work.rows(work.validation)))
+            trial.metrics = work.metrics(outputs_of(trial.solved, work.validation_rows))
 
         self._each(self.trials, solve)
 
@@ -212,7 +238,7 @@ class Search:
                 call(trial)
             except StopTraining:
                 self.stopped.set()
-            except CheckpointMismatch:
+            except (CheckpointMismatch, OSError):  # another search's folder, or a full disk
                 raise
             except Exception as error:  # a candidate that fails must not cost the others
                 trial.note = f"failed: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
@@ -237,7 +263,8 @@ class Search:
         work, begun = self.work, self.budget.spent
         data = training_data(work.data, trial.name)
         members = members or [Member(trial.seed, 0, work.learning_rate, work.penalty)]
-        file = None if self.checkpoint is None else self.checkpoint / f"{trial.name}-{trial.seed}.safetensors"
+        seeds = f"{trial.seed}" if len(members) == 1 else f"{trial.seed}x{len(members)}"
+        file = None if self.checkpoint is None else self.checkpoint / f"{trial.name}-{seeds}.safetensors"
         trial.run = Run(work.build(trial.name), work.task, data, work.split, work.recipe, members, checkpoint=file)
         if trial.run.finished:
             return
@@ -269,7 +296,7 @@ class Search:
 
     def _more_seeds(self) -> list[Trial]:
         """The best kinds again from other seeds, one kind after the other, as many as there is time for."""
-        kinds = [t for t in self._ranked(self.trials) if t.run is not None]
+        kinds = [t for t in self._ranked(self.trials) if t.run is not None and not t.note]
         return [trial for best in kinds[:_FINALISTS] for trial in self._again(best)]
 
     def _again(self, best: Trial) -> list[Trial]:
@@ -283,7 +310,7 @@ class Search:
         count = min(self.ensemble - 1, int(self.budget.left() * self.workers / max(need, 1.0)))
         seeds = [work.seed + 1 + k for k in range(count)]
         members = [Member(seed, 0, work.learning_rate, work.penalty) for seed in seeds]
-        if not count:
+        if count < 1:
             return []
         groups = [members] if self.together else [[member] for member in members]
         more = [Trial(best.name, seed=group[0].seed, steps=best.steps) for group in groups]
@@ -306,7 +333,7 @@ class Search:
             pool += [(trial, model) for model in trial.models()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a model without a prediction is not chosen
-            outputs = [outputs_of(model, work.rows(work.validation)) for _, model in pool]
+            outputs = [outputs_of(model, work.validation_rows) for _, model in pool]
         picked = self._greedy(outputs)
         weights = {k: picked.count(k) / len(picked) for k in dict.fromkeys(picked)}
         together = mix([outputs[k] for k in weights], list(weights.values()))

@@ -175,6 +175,7 @@ def _from_words(estimator: Any, values: Mapping[str, Any], warn: Callable[[str],
         word = values.get(name)
         if word is None or (isinstance(word, float) and math.isnan(word)) or not str(word).strip():
             continue
+        word = str(word).lower() if isinstance(word, bool) else str(word)  # as in a table
         if word not in words:
             warn(f"update: {name!r} is {word!r}, a word that it never was in training; it counts as none of those.")
         made |= {encoded(name, each): float(word == each) for each in words}

@@ -292,7 +292,8 @@ class Forecaster(Estimator):
                 f"{table.named(queries.codes[k])}; ask for later times."
             )
         whole = frame_of(self._encoded(given.to_native(), _AT), _AT)
-        columns = (column_of(whole, name, _AT) for name in self.columns_.future)
+        named = compress(self.columns_.values, mask_of(self.columns_, self.columns_.future))
+        columns = (column_of(whole, name, _AT) for name in named)
         return np.stack([read_numbers(column, _AT, self.columns_.missing) for column in columns], axis=1)
 
     def _predicted(self, panel: Panel, queries: "_Queries", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

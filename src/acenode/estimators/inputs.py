@@ -77,10 +77,10 @@ def within_limits(values: np.ndarray, observed: Mask, train: np.ndarray, names: 
     named = [f"{int(n)} of {name!r}" for name, n in zip(names, counts, strict=True) if n]
     said = ", ".join(named[:5]) + (f" and more of {len(named) - 5} other columns" if len(named) > 5 else "")
     warnings.warn(
-        f"{what}: {said} lie more than ten times as far from the median as the quartiles (where most are the same, "
-        "those of all others) from each other; in training they count as that far. Tables to predict from or to "
-        "evaluate on keep their values.",
-        stacklevel=4,
+        f"{what}: {said} lie far outside the others (more than ten times as far from the median as the quartiles from "
+        "each other); in training they count as just that far. Tables to predict from or to evaluate on keep their "
+        "values.",
+        stacklevel=5,
     )
     return moved
 

@@ -24,6 +24,8 @@ def train_named(
         return _solve(work, name)
     members = [Member(work.seed + k, 0, work.learning_rate, work.penalty) for k in range(size)]
     data = training_data(work.data, name)
+    if checkpoint is not None and Path(checkpoint).is_dir():
+        raise ValueError(f"fit(checkpoint=...): {checkpoint} is a folder, as a search has; one model takes a file.")
     run = Run(work.build(name), work.task, data, work.split, work.recipe, members, checkpoint=checkpoint)
     progress.start(work.recipe, run.members, work.task, run.epochs)
     try:

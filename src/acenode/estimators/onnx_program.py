@@ -55,9 +55,10 @@ def translate(graph: Graph, jaxpr: Jaxpr, consts: Sequence[Any], inputs: Sequenc
 
 
 def _is_small(equation: Any) -> bool:
-    """Whether its results are numbers, and not so many that they would make the file large."""
+    """Whether its results are numbers that nothing random has a part in, and not so many as to make the file large."""
     avals = [v.aval for v in equation.outvars]
-    return not any(map(is_key, avals)) and sum(aval.size for aval in avals) <= _MOST
+    drawn = any(is_key(v.aval) for v in (*equation.invars, *equation.outvars))
+    return not drawn and not equation.effects and sum(aval.size for aval in avals) <= _MOST
 
 
 def _computed(equation: Any, values: dict[Any, Any]) -> list[Any]:

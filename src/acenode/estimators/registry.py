@@ -256,6 +256,9 @@ def check_model(model: str | Entry | Sequence[str]) -> None:
         return
     if not model:
         raise ValueError(f"model=[]: name at least one model to choose from, or {AUTO}.")
+    twice = [name for name in model if list(model).count(name) > 1]
+    if twice:
+        raise ValueError(f"model=[...]: {twice[0]!r} is named twice; name each model once.")
     for name in model:
         if name not in MODELS:
             entry(name)

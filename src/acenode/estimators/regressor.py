@@ -120,7 +120,7 @@ class Regressor(RegressorMixin, Estimator):
 
     def evaluate(self, frame: Any) -> dict[str, float]:
         """On series with targets, in their units: mean squared and absolute error, R2; `mse_baseline` is the MSE of
-        the mean of training."""
+        the mean of training, absurd targets moved to the limits."""
         self._check_fitted()
         what = "the table to evaluate on"
         truth = self._targets(self._read(frame, what, labelled=True), what)

@@ -95,8 +95,8 @@ def limits(
 ) -> tuple[Float[np.ndarray, " variables"], Float[np.ndarray, " variables"]]:
     """Where each variable is winsorised: ten times as far from the median as the quartiles are from each other.
 
-    Where most values are the same, those that differ from the median and their mirror images have quartiles farther
-    apart, which count then: rare values are no absurd ones. Infinite where fewer than three values differ.
+    Or, if that is farther, twenty times the median distance of the values that differ from it: where most are the same,
+    rare values are no absurd ones. Infinite where fewer than three differ.
     """
     width = values.shape[-1]
     flat, counts = np.asarray(values, np.float64).reshape(-1, width), chosen.reshape(-1, width)

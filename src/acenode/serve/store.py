@@ -13,7 +13,7 @@ import numpy as np
 from ..estimators import follow
 from ..estimators.saved import ARRAYS, HEAD
 
-_FORMAT = "1"
+_FORMATS = ("1", "2")  # without static columns and with them
 
 
 class StoreError(ValueError):
@@ -40,6 +40,7 @@ class Store:
         ends = np.cumsum([array.nbytes for array in arrays]).tolist()
         self._size = ends[-1]
         self._leaves = [(a.shape, a.dtype, a.size, end - a.nbytes) for a, end in zip(arrays, ends, strict=True)]
+        self._format = _FORMATS[like.static.size > 0]
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,11 +67,11 @@ class Store:
             "CREATE TABLE IF NOT EXISTS followed (id TEXT PRIMARY KEY, origin REAL NOT NULL, last REAL NOT NULL, "
             "count INTEGER NOT NULL, state BLOB NOT NULL)"
         )
-        run("INSERT OR IGNORE INTO about VALUES ('format', ?), ('model', ?)", (_FORMAT, model))
+        run("INSERT OR IGNORE INTO about VALUES ('format', ?), ('model', ?)", (self._format, model))
         run("COMMIT")
         self._count: int = run("SELECT count(*) FROM followed").fetchone()[0]  # a scan, and so done once
         about = dict(run("SELECT name, value FROM about").fetchall())
-        if about["format"] != _FORMAT:
+        if about["format"] != self._format:
             raise StoreError(f"{self.path} was made by another version of acenode; name another file with --state.")
         if about["model"] != model:
             raise StoreError(
