@@ -96,6 +96,7 @@ def search(monkeypatch, seconds: float, kinds=KINDS, plain: float = 1.0, progres
     @dataclass
     class Solution:
         says: float = plain
+        solve_again: object = None
 
         def solve(self, built, data, train, validation):
             return Headed(self.says, None)
@@ -146,18 +147,33 @@ def test_a_budget_that_is_overdrawn_costs_no_model(monkeypatch):
     assert chosen.members.names and made._again(best) == []
 
 
-def test_the_mixture_is_the_best_on_the_way_of_a_greedy_selection(monkeypatch):
-    made, _ = search(monkeypatch, 300, ensemble=3)
-    target = np.asarray([0.7, 0.2, 0.1, 0.0])
-    metrics = lambda outputs, batch, weight: {"negll": np.abs(outputs - target).sum()}  # noqa: E731
-    monkeypatch.setattr(Task, "metrics", lambda self, *given: metrics(*given))
-    found = made._greedy(list(np.eye(4)))
-    assert sorted(found) == [0] * 7 + [1] * 2 + [2]  # ten of the twelve that there may be
-    made.ensemble = 2
-    assert set(made._greedy(list(np.eye(4)))) == {0, 1}
+def test_kinds_that_help_each_other_answer_together(monkeypatch):
+    made, _ = search(monkeypatch, 300, ensemble=4)
+    target = np.asarray([0.5, 0.5, 0.0, 0.0])
+    monkeypatch.setattr(Task, "metrics", lambda self, outputs, batch, weight: {"negll": np.abs(outputs - target).sum()})
+    one, two, three, four = np.eye(4)
+    blank = np.full(4, np.nan)
+    said = {"gru-d": [one] * 5, "mtan": [two, two, two], "latent-ode": [three], "last-value": [blank], "mean": [four]}
+    assert made._mixture(said) == {"gru-d": 2, "mtan": 2}  # half of the four places each
+    assert made._mixture({name: said[name] for name in ("gru-d", "latent-ode")}) == {"gru-d": 4}
+    assert made._mixture({"gru-d": [one], "mean": [two]}) == {"gru-d": 1, "mean": 1}
     made.ensemble = 1
-    assert made._greedy(list(np.eye(4))) == [0]
-    assert made._greedy([np.full(4, np.nan)] * 2) == [1]  # none has a prediction: the last is a baseline
+    assert made._mixture(said) == {"gru-d": 1}
+    assert made._mixture({"gru-d": [blank], "last-value": [blank]}) == {"last-value": 1}  # none has a prediction
+
+
+def test_what_is_solved_for_learns_from_validation_series_once_it_is_chosen(monkeypatch):
+    made, _ = search(monkeypatch, 300, plain=0.1)
+    given = []
+
+    def solve_again(built, data, train, validation):
+        given.append((train.tolist(), validation.tolist()))
+        return Headed(0.5, None)
+
+    auto.SOLVED["last-value"].solve_again = solve_again
+    chosen = made.choose()
+    assert given == [([0, 1, 2], [0, 1, 2])] and chosen.members.models[0].model == 0.5
+    assert chosen.metrics["negll"] == pytest.approx(0.1)  # of the one that had not seen them
 
 
 def test_a_candidate_without_time_to_compile_is_dropped_with_a_line(monkeypatch):
@@ -235,6 +251,7 @@ def test_bad_parameters_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no model beats")
 def test_a_search_resumes_from_its_folder(tmp_path):
     frame, folder = machines(40), tmp_path / "search"
     given = {"id": "machine", "time": "hour", "model": ["gru-d"], "minutes": 60, "ensemble": 2, "hidden": 4}

@@ -51,8 +51,8 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     trained = summary.series - summary.validation_series
     lead = (
         f"Trained on {trained:,} series of {', '.join(map(str, names))}; {summary.validation_series:,} more were set "
-        "aside for validation, and only these are shown: the weights were not trained on them, but the best epoch was "
-        "chosen by them."
+        "aside for validation, and only these are shown: as the model answered before it was trained on any of them, "
+        "but the best epoch was chosen by them."
     )
     if summary.notes:  # such as that nothing beats the plain baselines: before all else
         lead = f"{summary.notes[0][0].upper()}{summary.notes[0][1:]} {lead}"
@@ -164,16 +164,18 @@ def _labels(estimator: Any, panel: Any, labels: np.ndarray) -> list[Any]:
     from ..report import page
     from . import own_plots
 
+    place = {id: k for k, id in enumerate(estimator.validation_ids_)}
+    outputs = np.asarray(estimator.validation_outputs_)[[place[id] for id in panel.ids.tolist()]]
     if estimator.task == "regress":
         centre, spread = estimator.target_
-        predicted = estimator.members_.targets(panel)
+        predicted = outputs
         error = (np.asarray(labels, float) - centre) / spread - predicted
         figure = own_plots.residuals(predicted, error, error / max(float(error.std()), 1e-12))
         drawn = page.picture("residuals", figure, "residuals against predictions, and their distribution")
         return [page.Section("Residuals", ["Target minus predicted, in standard deviations."], [drawn])]
     truth = np.asarray([estimator.classes_.index(label) for label in labels.tolist()])
     named = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in estimator.classes_]
-    figure = own_plots.reliability(estimator.members_.probabilities(panel), truth, named)
+    figure = own_plots.reliability(outputs, truth, named)
     drawn = page.picture("calibration", figure, "predicted probability and frequency")
     return [page.Section("Calibration", ["How frequent a label is where it is given so much probability."], [drawn])]
 

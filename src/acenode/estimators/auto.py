@@ -37,12 +37,11 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "impute": ("mtan", "grafiti", "latent-ode", "gru-d", "ace-latent-ode"),
 }
 SELECTION = 0.6  # the part of the budget in which candidates are compared; the rest is for an ensemble of the best
-COMPILING = 0.7  # the part of the selection within which candidates are compiled
+COMPILING = 0.5  # the part of the selection within which candidates are compiled
 _AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
 OWNER = "search.sha256"  # the file in a folder of checkpoints that says what it is of
-_PICKS = 4  # of the greedy selection, for each model that the ensemble may have
 
 
 @dataclass(frozen=True)
@@ -325,26 +324,29 @@ class Search:
         return [t for t in more if t.run is not None and not t.note]
 
     def _put_together(self, more: list[Trial]) -> Chosen:
-        """The best models, by greedy selection of those whose mixture is best on validation."""
+        """The kinds whose even mixture is best on validation, each with the best of its seeds."""
         work = self.work
         ranked = self._ranked(self.trials)
-        pool: list[tuple[Trial, Headed]] = []
+        kinds: dict[str, list[Headed]] = {}
         for trial in [*self._finalists(ranked), *more, *(t for t in ranked if t.solved is not None)]:
-            pool += [(trial, model) for model in trial.models()]
+            if models := trial.models():
+                kinds.setdefault(trial.name, []).extend(models)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a model without a prediction is not chosen
-            outputs = [outputs_of(model, work.validation_rows) for _, model in pool]
-        picked = self._greedy(outputs)
-        weights = {k: picked.count(k) / len(picked) for k in dict.fromkeys(picked)}
-        together = mix([outputs[k] for k in weights], list(weights.values()))
+            said = {name: [outputs_of(model, work.validation_rows) for model in own] for name, own in kinds.items()}
+        for name, own in said.items():  # the best first
+            order = self._in_order([work.metrics(outputs)[work.task.monitor] for outputs in own]) or [0]
+            kinds[name], said[name] = [kinds[name][k] for k in order], [own[k] for k in order]
+        picked = self._mixture(said)
+        weights = [1 / len(picked) / count for count in picked.values() for _ in range(count)]
+        together = mix([each for name, count in picked.items() for each in said[name][:count]], weights)
         metrics = work.metrics(together)
-        for k, weight in weights.items():
-            owner = next(t for t in self.trials if t.name == pool[k][0].name)
-            owner.weight += weight
-        members = Members(
-            tuple(pool[k][0].name for k in weights), tuple(weights.values()), tuple(pool[k][1] for k in weights)
-        )
-        first = pool[picked[0]][0]
+        for trial in self.trials:
+            trial.weight = 1 / len(picked) if trial.name in picked else 0.0
+        names = tuple(name for name, count in picked.items() for _ in range(count))
+        models = tuple(solved_again(work, name) or model for name, n in picked.items() for model in kinds[name][:n])
+        members = Members(names, tuple(weights), models)
+        first = next((t for t in ranked if t.name == names[0]), ranked[0])
         fit = None if first.run is None else first.run.result()
         member = 0 if first.run is None else best_member(first.run) or 0
         table, notes = self._leaderboard(members, metrics), self._notes(members)
@@ -360,30 +362,32 @@ class Search:
                 kept.append(trial)
         return kept
 
-    def _greedy(self, outputs: list[Any]) -> list[int]:
-        """Places of the models, with repetition, whose even mixture scores best; at most `ensemble` different ones.
+    def _mixture(self, said: dict[str, list[Any]]) -> dict[str, int]:
+        """How many models of which kinds: the best kind, then another for as long as an even mixture gets better.
 
-        One after the other is added, the one that helps most or hurts least; the best mixture on that way is kept.
+        Even weights, as finer ones fit the noise of a few hundred validation series. Trained kinds share the
+        `ensemble` places out among them.
         """
-        work, most = self.work, max(self.ensemble, 1)
-        picked: list[int] = []
-        total, best, length = None, math.nan, 0
-        for count in range(1, _PICKS * most + 1 if most > 1 else 2):
-            open_to = set(picked) if len(set(picked)) == most else range(len(outputs))
-            scores = {}
-            for k in open_to:
-                mixed = outputs[k] if total is None else mix([total, outputs[k]], [1 - 1 / count, 1 / count])
-                score = work.metrics(mixed)[work.task.monitor]
-                if math.isfinite(score):
-                    scores[k] = score
-            if not scores:
+        work, best = self.work, math.nan
+        chosen: dict[str, int] = {}
+        while len(chosen) < min(len(said), max(self.ensemble, 1)):
+            tried = {name: self._shared(said, [*chosen, name]) for name in said if name not in chosen}
+            scores = [work.metrics(_even(said, counts))[work.task.monitor] for counts in tried.values()]
+            order = self._in_order(scores)
+            if not order or (chosen and not work.better(scores[order[0]], best)):
                 break
-            k = (min if work.task.better == "lower" else max)(scores, key=lambda k: scores[k])
-            total = outputs[k] if total is None else mix([total, outputs[k]], [1 - 1 / count, 1 / count])
-            picked.append(k)
-            if work.better(scores[k], best):
-                best, length = scores[k], count
-        return picked[:length] or [len(outputs) - 1]
+            best, chosen = scores[order[0]], list(tried.values())[order[0]]
+        return chosen or {list(said)[-1]: 1}
+
+    def _shared(self, said: dict[str, list[Any]], names: list[str]) -> dict[str, int]:
+        """The places of each kind in an ensemble of these; what is solved for has one."""
+        trained = sum(name not in SOLVED for name in names)
+        return {name: min(len(said[name]), max(self.ensemble // max(trained, 1), 1)) for name in names}
+
+    def _in_order(self, scores: list[float]) -> list[int]:
+        """The places of finite scores, the best first."""
+        sign = 1 if self.work.task.better == "lower" else -1
+        return sorted((k for k, score in enumerate(scores) if math.isfinite(score)), key=lambda k: sign * scores[k])
 
     def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         finite = [t for t in trials if math.isfinite(t.score(self.work))]
@@ -422,6 +426,19 @@ class Search:
         epochs = f" after {trial.epochs} epochs" if trial.epochs else ""
         with self._lock:
             say(f"{trial.name}: {reached}{epochs}, {trial.seconds:.0f} s")
+
+
+def solved_again(work: Work, name: str) -> Headed | None:
+    """A chosen model in closed form with the validation series among those it knows; none where it has no such form."""
+    solve_again = SOLVED[name].solve_again if name in SOLVED else None
+    if solve_again is None:
+        return None
+    return solve_again(work.build(name)(jax.random.key(work.seed)), work.data, work.train, work.validation)
+
+
+def _even(said: dict[str, list[Any]], counts: dict[str, int]) -> Any:
+    """The outputs of the even mixture of kinds, each the mean of so many of its models."""
+    return mix([mix(said[name][:n], [1 / n] * n) for name, n in counts.items()], [1 / len(counts)] * len(counts))
 
 
 def training_data(data: Any, name: str) -> Any:

@@ -95,6 +95,7 @@ class Estimator(BaseEstimator):
     model_: Headed  # the best of the members
     members_: Members  # all that answer together
     calibration_: Calibration
+    validation_outputs_: Any  # of these series, before any member saw their labels; not saved
     leaderboard_: Any  # a frame of all candidates, the best first
     history_: dict[str, np.ndarray]
 
@@ -195,7 +196,8 @@ class Estimator(BaseEstimator):
         self.settings_ = replace(self.settings_, model=done.members.names[0])
         self.leaderboard_ = leaderboard_frame(done.leaderboard)
         self.history_ = {} if best is None else {name: v[:, done.member] for name, v in best.history.items()}
-        self.calibration_ = self._calibrated(done.outputs, work.rows(work.validation))
+        self.calibration_ = self._calibrated(done.outputs, work.validation_rows)
+        self.validation_outputs_ = done.outputs
         self.summary_ = Summary(
             series=len(series),
             validation_series=len(self.validation_ids_),

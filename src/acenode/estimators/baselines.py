@@ -1,5 +1,6 @@
 """Models that are not trained but solved for: the plain baselines, and a linear model on statistics of the history."""
 
+import functools as ft
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +27,15 @@ _EMPTY = 1e-4  # a variance below is that of rounding
 
 @dataclass(frozen=True)
 class Solved:
-    """A model in closed form: its entry, and `solve(headed, data, train, validation)`, which gives it its numbers."""
+    """A model in closed form: its entry, and `solve(headed, data, train, validation)`, which gives it its numbers.
+
+    `solve_again` takes the same, for a model that has been chosen: with the settings that were best on validation
+    series it is solved on these too.
+    """
 
     entry: Entry
     solve: Callable[[Headed, Any, np.ndarray, np.ndarray], Headed]
+    solve_again: Callable[[Headed, Any, np.ndarray, np.ndarray], Headed] | None = None
 
 
 def _forecast(guess, description: str) -> Solved:
@@ -98,13 +104,15 @@ def _solve_frequencies(headed: Headed, data: Any, train: np.ndarray, validation:
     return _with_head(headed, headed.model, np.zeros(headed.head.weight.shape), bias)
 
 
-def _solve_statistics(headed: Headed, data: Any, train: np.ndarray, validation: np.ndarray) -> Headed:
+def _solve_statistics(
+    headed: Headed, data: Any, train: np.ndarray, validation: np.ndarray, again: bool = False
+) -> Headed:
     """Logistic or ridge regression on the statistics of the series, its strength chosen on validation."""
     edges = statistic_edges(_rows(data.series, train))
     model = eqx.tree_at(lambda m: m.statistics.edges, headed.model, Constant(jnp.asarray(edges, float)))
     x = _encoded(model, data.series)
     fitted = _logistic if hasattr(data, "label") else _ridge_target
-    return _with_head(headed, model, *fitted(x, data, train, validation, headed.head.bias.shape[0]))
+    return _with_head(headed, model, *fitted(x, data, train, validation, headed.head.bias.shape[0], again))
 
 
 def _encoded(model: HistorySummary, series: Series, size: int = 256) -> np.ndarray:
@@ -114,7 +122,7 @@ def _encoded(model: HistorySummary, series: Series, size: int = 256) -> np.ndarr
     return np.concatenate([np.asarray(call(model, _rows(series, rows))) for rows in parts])[: len(series)]
 
 
-def _logistic(x: np.ndarray, data: Any, train, validation, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def _logistic(x: np.ndarray, data: Any, train, validation, classes: int, again: bool) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
 
@@ -127,6 +135,9 @@ def _logistic(x: np.ndarray, data: Any, train, validation, classes: int) -> tupl
             break
         best = (loss, model)
     assert best is not None
+    if again:
+        both = np.concatenate([train, validation])
+        best[1].fit(x[both], label[both])
     weight, bias = np.zeros((classes, x.shape[1])), np.full(classes, -20.0)  # a class that training lacks
     found = best[1].classes_.astype(int)
     if len(found) == 2:  # one logit, for the second
@@ -136,7 +147,9 @@ def _logistic(x: np.ndarray, data: Any, train, validation, classes: int) -> tupl
     return weight, bias
 
 
-def _ridge_target(x: np.ndarray, data: Any, train, validation, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+def _ridge_target(
+    x: np.ndarray, data: Any, train, validation, outputs: int, again: bool
+) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.linear_model import Ridge
 
     target = np.asarray(data.target, np.float64)
@@ -145,6 +158,9 @@ def _ridge_target(x: np.ndarray, data: Any, train, validation, outputs: int) -> 
         return float(np.mean(np.square(model.predict(x[validation]) - target[validation])))
 
     best = min((Ridge(alpha=a).fit(x[train], target[train]) for a in (1.0, 10.0, 100.0, 1000.0)), key=error)
+    if again:
+        both = np.concatenate([train, validation])
+        best.fit(x[both], target[both])
     return np.reshape(best.coef_, (outputs, -1)), np.reshape(best.intercept_, (outputs,))
 
 
@@ -177,6 +193,7 @@ SOLVED: dict[str, Solved] = {
             linear=True,
         ),
         _solve_statistics,
+        ft.partial(_solve_statistics, again=True),
     ),
 }
 

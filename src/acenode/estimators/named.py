@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ..train import Member, Progress, Run, StopTraining
-from .auto import Chosen, Trial, Work, best_member, models_of, training_data
+from .auto import Chosen, Trial, Work, best_member, models_of, solved_again, training_data
 from .baselines import PLAIN, SOLVED
 from .budget import Budget
 from .members import Members, mix, outputs_of
@@ -75,5 +75,5 @@ def _solve(work: Work, name: str) -> Chosen:
     model = SOLVED[name].solve(built, work.data, work.train, work.validation)
     outputs = outputs_of(model, work.rows(work.validation))
     trial = Trial(name, True, model, work.metrics(outputs), weight=1.0)
-    members = Members((name,), (1.0,), (model,))
+    members = Members((name,), (1.0,), (solved_again(work, name) or model,))
     return Chosen(members, [trial.row(list(trial.metrics))], None, 0, trial.metrics, outputs, ())
