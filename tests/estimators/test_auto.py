@@ -1,7 +1,7 @@
 """The choice among candidates under a budget, with candidates and a clock that compute nothing."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import numpy as np
@@ -149,7 +149,7 @@ def test_a_budget_that_is_overdrawn_costs_no_model(monkeypatch):
 
 def test_kinds_that_help_each_other_answer_together(monkeypatch):
     made, _ = search(monkeypatch, 300, ensemble=4)
-    target = np.asarray([0.5, 0.5, 0.0, 0.0])
+    target = np.asarray([0.6, 0.4, 0.0, 0.0])
     monkeypatch.setattr(Task, "metrics", lambda self, outputs, batch, weight: {"negll": np.abs(outputs - target).sum()})
     one, two, three, four = np.eye(4)
     blank = np.full(4, np.nan)
@@ -160,6 +160,22 @@ def test_kinds_that_help_each_other_answer_together(monkeypatch):
     made.ensemble = 1
     assert made._mixture(said) == {"gru-d": 1}
     assert made._mixture({"gru-d": [blank], "last-value": [blank]}) == {"last-value": 1}  # none has a prediction
+
+
+def test_a_kind_that_loses_by_no_more_than_noise_is_kept(monkeypatch):
+    """Two answers with independent errors, and one whose errors are twice as large."""
+    made, _ = search(monkeypatch, 300)
+    rng = np.random.default_rng(0)
+    rows = np.arange(400)
+    made.work = replace(made.work, data={"x": rows}, validation=rows)
+    monkeypatch.setattr(
+        Task,
+        "metrics",
+        lambda self, outputs, batch, weight: {"negll": np.average(np.square(outputs), weights=weight)},
+    )
+    one, two, bad = rng.normal(size=400), 1.05 * rng.normal(size=400), rng.normal(size=400) + 2.0
+    assert made._mixture({"gru-d": [one], "mtan": [two], "latent-ode": [bad]}) == {"gru-d": 1, "mtan": 1}
+    assert made._no_worse(1.0001 * one, one + 0.001 * two) and not made._no_worse(bad, one)
 
 
 def test_what_is_solved_for_learns_from_validation_series_once_it_is_chosen(monkeypatch):

@@ -41,6 +41,7 @@ COMPILING = 0.5  # the part of the selection within which candidates are compile
 _AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
+_PARTS = 10  # of the validation series, by which the noise of a score is measured
 OWNER = "search.sha256"  # the file in a folder of checkpoints that says what it is of
 
 
@@ -64,11 +65,17 @@ class Work:
             return math.isfinite(one)
         return one < two if self.task.better == "lower" else one > two
 
-    def metrics(self, outputs: Any) -> dict[str, float]:
-        """On the validation series."""
+    def metrics(self, outputs: Any, weight: np.ndarray | None = None) -> dict[str, float]:
+        """On the validation series, each with its weight."""
         given = jax.tree.map(jnp.asarray, outputs)
-        found = self.task.metrics(given, self.validation_rows, jnp.ones(len(self.validation)))
+        weight = np.ones(len(self.validation)) if weight is None else weight
+        found = self.task.metrics(given, self.validation_rows, jnp.asarray(weight, float))
         return {name: float(value) for name, value in found.items()}
+
+    def loss(self, outputs: Any, weight: np.ndarray | None = None) -> float:
+        """The metric that selects, lower being better."""
+        score = self.metrics(outputs, weight)[self.task.monitor]
+        return score if self.task.better == "lower" else -score
 
     @ft.cached_property
     def validation_rows(self) -> Any:
@@ -324,7 +331,7 @@ class Search:
         return [t for t in more if t.run is not None and not t.note]
 
     def _put_together(self, more: list[Trial]) -> Chosen:
-        """The kinds whose even mixture is best on validation, each with the best of its seeds."""
+        """The kinds that answer together, each with the best of its seeds."""
         work = self.work
         ranked = self._ranked(self.trials)
         kinds: dict[str, list[Headed]] = {}
@@ -335,7 +342,7 @@ class Search:
             warnings.simplefilter("ignore", UserWarning)  # a model without a prediction is not chosen
             said = {name: [outputs_of(model, work.validation_rows) for model in own] for name, own in kinds.items()}
         for name, own in said.items():  # the best first
-            order = self._in_order([work.metrics(outputs)[work.task.monitor] for outputs in own]) or [0]
+            order = self._in_order([work.loss(outputs) for outputs in own]) or [0]
             kinds[name], said[name] = [kinds[name][k] for k in order], [own[k] for k in order]
         picked = self._mixture(said)
         weights = [1 / len(picked) / count for count in picked.values() for _ in range(count)]
@@ -363,31 +370,42 @@ class Search:
         return kept
 
     def _mixture(self, said: dict[str, list[Any]]) -> dict[str, int]:
-        """How many models of which kinds: the best kind, then another for as long as an even mixture gets better.
+        """How many models of which kinds: the best kind, and every other with which an even mixture is no worse.
 
-        Even weights, as finer ones fit the noise of a few hundred validation series. Trained kinds share the
-        `ensemble` places out among them.
+        No worse than without it but for noise, and no worse than the best kind alone. Even weights and this tolerance,
+        as a few hundred validation series tell no more. Trained kinds share the `ensemble` places out among them.
         """
-        work, best = self.work, math.nan
-        chosen: dict[str, int] = {}
-        while len(chosen) < min(len(said), max(self.ensemble, 1)):
-            tried = {name: self._shared(said, [*chosen, name]) for name in said if name not in chosen}
-            scores = [work.metrics(_even(said, counts))[work.task.monitor] for counts in tried.values()]
-            order = self._in_order(scores)
-            if not order or (chosen and not work.better(scores[order[0]], best)):
-                break
-            best, chosen = scores[order[0]], list(tried.values())[order[0]]
-        return chosen or {list(said)[-1]: 1}
+        work = self.work
+        alone = [work.loss(_even(said, self._shared(said, [name]))) for name in said]
+        ranked = [list(said)[k] for k in self._in_order(alone)]
+        if not ranked:
+            return {list(said)[-1]: 1}
+        chosen = self._shared(said, ranked[:1])
+        for name in ranked[1:]:
+            wider = self._shared(said, [*chosen, name])
+            new, old = _even(said, wider), _even(said, chosen)
+            if len(wider) <= self.ensemble and self._no_worse(new, old) and work.loss(new) <= min(alone):
+                chosen = wider
+        return chosen
+
+    def _no_worse(self, new: Any, old: Any) -> bool:
+        """Whether new outputs lose to the old ones by less than a standard error, by the jackknife over series."""
+        work, count = self.work, len(self.work.validation)
+        parts = np.arange(count) % min(_PARTS, count)
+        kept = [(parts != k).astype(float) for k in range(parts.max() + 1)] if count > 1 else [np.ones(1)]
+        lost = np.asarray([work.loss(new, weight) - work.loss(old, weight) for weight in kept])
+        error = np.sqrt((len(lost) - 1) / len(lost) * np.sum(np.square(lost - lost.mean())))
+        return bool(work.loss(new) - work.loss(old) <= error)
 
     def _shared(self, said: dict[str, list[Any]], names: list[str]) -> dict[str, int]:
         """The places of each kind in an ensemble of these; what is solved for has one."""
         trained = sum(name not in SOLVED for name in names)
         return {name: min(len(said[name]), max(self.ensemble // max(trained, 1), 1)) for name in names}
 
-    def _in_order(self, scores: list[float]) -> list[int]:
-        """The places of finite scores, the best first."""
-        sign = 1 if self.work.task.better == "lower" else -1
-        return sorted((k for k, score in enumerate(scores) if math.isfinite(score)), key=lambda k: sign * scores[k])
+    @staticmethod
+    def _in_order(losses: list[float]) -> list[int]:
+        """The places of finite losses, the least first."""
+        return sorted((k for k, loss in enumerate(losses) if math.isfinite(loss)), key=lambda k: losses[k])
 
     def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         finite = [t for t in trials if math.isfinite(t.score(self.work))]
