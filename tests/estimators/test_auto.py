@@ -1,7 +1,7 @@
 """The choice among candidates under a budget, with candidates and a clock that compute nothing."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
@@ -147,35 +147,18 @@ def test_a_budget_that_is_overdrawn_costs_no_model(monkeypatch):
     assert chosen.members.names and made._again(best) == []
 
 
-def test_kinds_that_help_each_other_answer_together(monkeypatch):
-    made, _ = search(monkeypatch, 300, ensemble=4)
-    target = np.asarray([0.6, 0.4, 0.0, 0.0])
-    monkeypatch.setattr(Task, "metrics", lambda self, outputs, batch, weight: {"negll": np.abs(outputs - target).sum()})
-    one, two, three, four = np.eye(4)
-    blank = np.full(4, np.nan)
-    said = {"gru-d": [one] * 5, "mtan": [two, two, two], "latent-ode": [three], "last-value": [blank], "mean": [four]}
-    assert made._mixture(said) == {"gru-d": 2, "mtan": 2}  # half of the four places each
-    assert made._mixture({name: said[name] for name in ("gru-d", "latent-ode")}) == {"gru-d": 4}
-    assert made._mixture({"gru-d": [one], "mean": [two]}) == {"gru-d": 1, "mean": 1}
+def test_the_mixture_is_the_best_on_the_way_of_a_greedy_selection(monkeypatch):
+    made, _ = search(monkeypatch, 300, ensemble=3)
+    target = np.asarray([0.7, 0.2, 0.1, 0.0])
+    metrics = lambda outputs, batch, weight: {"negll": np.abs(outputs - target).sum()}  # noqa: E731
+    monkeypatch.setattr(Task, "metrics", lambda self, *given: metrics(*given))
+    found = made._greedy(list(np.eye(4)))
+    assert sorted(found) == [0] * 7 + [1] * 2 + [2]  # ten of the twelve that there may be
+    made.ensemble = 2
+    assert set(made._greedy(list(np.eye(4)))) == {0, 1}
     made.ensemble = 1
-    assert made._mixture(said) == {"gru-d": 1}
-    assert made._mixture({"gru-d": [blank], "last-value": [blank]}) == {"last-value": 1}  # none has a prediction
-
-
-def test_a_kind_that_loses_by_no_more_than_noise_is_kept(monkeypatch):
-    """Two answers with independent errors, and one whose errors are twice as large."""
-    made, _ = search(monkeypatch, 300)
-    rng = np.random.default_rng(0)
-    rows = np.arange(400)
-    made.work = replace(made.work, data={"x": rows}, validation=rows)
-    monkeypatch.setattr(
-        Task,
-        "metrics",
-        lambda self, outputs, batch, weight: {"negll": np.average(np.square(outputs), weights=weight)},
-    )
-    one, two, bad = rng.normal(size=400), 1.05 * rng.normal(size=400), rng.normal(size=400) + 2.0
-    assert made._mixture({"gru-d": [one], "mtan": [two], "latent-ode": [bad]}) == {"gru-d": 1, "mtan": 1}
-    assert made._no_worse(1.0001 * one, one + 0.001 * two) and not made._no_worse(bad, one)
+    assert made._greedy(list(np.eye(4))) == [0]
+    assert made._greedy([np.full(4, np.nan)] * 2) == [1]  # none has a prediction: the last is a baseline
 
 
 def test_what_is_solved_for_learns_from_validation_series_once_it_is_chosen(monkeypatch):

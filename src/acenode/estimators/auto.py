@@ -41,8 +41,8 @@ COMPILING = 0.5  # the part of the selection within which candidates are compile
 _AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
-_PARTS = 10  # of the validation series, by which the noise of a score is measured
 OWNER = "search.sha256"  # the file in a folder of checkpoints that says what it is of
+_PICKS = 4  # of the greedy selection, for each model that the ensemble may have
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,11 @@ class Work:
             return math.isfinite(one)
         return one < two if self.task.better == "lower" else one > two
 
-    def metrics(self, outputs: Any, weight: np.ndarray | None = None) -> dict[str, float]:
-        """On the validation series, each with its weight."""
+    def metrics(self, outputs: Any) -> dict[str, float]:
+        """On the validation series."""
         given = jax.tree.map(jnp.asarray, outputs)
-        weight = np.ones(len(self.validation)) if weight is None else weight
-        found = self.task.metrics(given, self.validation_rows, jnp.asarray(weight, float))
+        found = self.task.metrics(given, self.validation_rows, jnp.ones(len(self.validation)))
         return {name: float(value) for name, value in found.items()}
-
-    def loss(self, outputs: Any, weight: np.ndarray | None = None) -> float:
-        """The metric that selects, lower being better."""
-        score = self.metrics(outputs, weight)[self.task.monitor]
-        return score if self.task.better == "lower" else -score
 
     @ft.cached_property
     def validation_rows(self) -> Any:
@@ -331,29 +325,26 @@ class Search:
         return [t for t in more if t.run is not None and not t.note]
 
     def _put_together(self, more: list[Trial]) -> Chosen:
-        """The kinds that answer together, each with the best of its seeds."""
+        """The best models, by greedy selection of those whose mixture is best on validation."""
         work = self.work
         ranked = self._ranked(self.trials)
-        kinds: dict[str, list[Headed]] = {}
+        pool: list[tuple[Trial, Headed]] = []
         for trial in [*self._finalists(ranked), *more, *(t for t in ranked if t.solved is not None)]:
-            if models := trial.models():
-                kinds.setdefault(trial.name, []).extend(models)
+            pool += [(trial, model) for model in trial.models()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # a model without a prediction is not chosen
-            said = {name: [outputs_of(model, work.validation_rows) for model in own] for name, own in kinds.items()}
-        for name, own in said.items():  # the best first
-            order = self._in_order([work.loss(outputs) for outputs in own]) or [0]
-            kinds[name], said[name] = [kinds[name][k] for k in order], [own[k] for k in order]
-        picked = self._mixture(said)
-        weights = [1 / len(picked) / count for count in picked.values() for _ in range(count)]
-        together = mix([each for name, count in picked.items() for each in said[name][:count]], weights)
+            outputs = [outputs_of(model, work.validation_rows) for _, model in pool]
+        picked = self._greedy(outputs)
+        weights = {k: picked.count(k) / len(picked) for k in dict.fromkeys(picked)}
+        together = mix([outputs[k] for k in weights], list(weights.values()))
         metrics = work.metrics(together)
-        for trial in self.trials:
-            trial.weight = 1 / len(picked) if trial.name in picked else 0.0
-        names = tuple(name for name, count in picked.items() for _ in range(count))
-        models = tuple(solved_again(work, name) or model for name, n in picked.items() for model in kinds[name][:n])
-        members = Members(names, tuple(weights), models)
-        first = next((t for t in ranked if t.name == names[0]), ranked[0])
+        for k, weight in weights.items():
+            owner = next(t for t in self.trials if t.name == pool[k][0].name)
+            owner.weight += weight
+        names, models = zip(*((pool[k][0].name, pool[k][1]) for k in weights), strict=True)
+        final = [solved_again(work, name) or model for name, model in zip(names, models, strict=True)]
+        members = Members(names, tuple(weights.values()), tuple(final))
+        first = pool[picked[0]][0]
         fit = None if first.run is None else first.run.result()
         member = 0 if first.run is None else best_member(first.run) or 0
         table, notes = self._leaderboard(members, metrics), self._notes(members)
@@ -369,43 +360,30 @@ class Search:
                 kept.append(trial)
         return kept
 
-    def _mixture(self, said: dict[str, list[Any]]) -> dict[str, int]:
-        """How many models of which kinds: the best kind, and every other with which an even mixture is no worse.
+    def _greedy(self, outputs: list[Any]) -> list[int]:
+        """Places of the models, with repetition, whose even mixture scores best; at most `ensemble` different ones.
 
-        No worse than without it but for noise, and no worse than the best kind alone. Even weights and this tolerance,
-        as a few hundred validation series tell no more. Trained kinds share the `ensemble` places out among them.
+        One after the other is added, the one that helps most or hurts least; the best mixture on that way is kept.
         """
-        work = self.work
-        alone = [work.loss(_even(said, self._shared(said, [name]))) for name in said]
-        ranked = [list(said)[k] for k in self._in_order(alone)]
-        if not ranked:
-            return {list(said)[-1]: 1}
-        chosen = self._shared(said, ranked[:1])
-        for name in ranked[1:]:
-            wider = self._shared(said, [*chosen, name])
-            new, old = _even(said, wider), _even(said, chosen)
-            if len(wider) <= self.ensemble and self._no_worse(new, old) and work.loss(new) <= min(alone):
-                chosen = wider
-        return chosen
-
-    def _no_worse(self, new: Any, old: Any) -> bool:
-        """Whether new outputs lose to the old ones by less than a standard error, by the jackknife over series."""
-        work, count = self.work, len(self.work.validation)
-        parts = np.arange(count) % min(_PARTS, count)
-        kept = [(parts != k).astype(float) for k in range(parts.max() + 1)] if count > 1 else [np.ones(1)]
-        lost = np.asarray([work.loss(new, weight) - work.loss(old, weight) for weight in kept])
-        error = np.sqrt((len(lost) - 1) / len(lost) * np.sum(np.square(lost - lost.mean())))
-        return bool(work.loss(new) - work.loss(old) <= error)
-
-    def _shared(self, said: dict[str, list[Any]], names: list[str]) -> dict[str, int]:
-        """The places of each kind in an ensemble of these; what is solved for has one."""
-        trained = sum(name not in SOLVED for name in names)
-        return {name: min(len(said[name]), max(self.ensemble // max(trained, 1), 1)) for name in names}
-
-    @staticmethod
-    def _in_order(losses: list[float]) -> list[int]:
-        """The places of finite losses, the least first."""
-        return sorted((k for k, loss in enumerate(losses) if math.isfinite(loss)), key=lambda k: losses[k])
+        work, most = self.work, max(self.ensemble, 1)
+        picked: list[int] = []
+        total, best, length = None, math.nan, 0
+        for count in range(1, _PICKS * most + 1 if most > 1 else 2):
+            open_to = set(picked) if len(set(picked)) == most else range(len(outputs))
+            scores = {}
+            for k in open_to:
+                mixed = outputs[k] if total is None else mix([total, outputs[k]], [1 - 1 / count, 1 / count])
+                score = work.metrics(mixed)[work.task.monitor]
+                if math.isfinite(score):
+                    scores[k] = score
+            if not scores:
+                break
+            k = (min if work.task.better == "lower" else max)(scores, key=lambda k: scores[k])
+            total = outputs[k] if total is None else mix([total, outputs[k]], [1 - 1 / count, 1 / count])
+            picked.append(k)
+            if work.better(scores[k], best):
+                best, length = scores[k], count
+        return picked[:length] or [len(outputs) - 1]
 
     def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         finite = [t for t in trials if math.isfinite(t.score(self.work))]
@@ -452,11 +430,6 @@ def solved_again(work: Work, name: str) -> Headed | None:
     if solve_again is None:
         return None
     return solve_again(work.build(name)(jax.random.key(work.seed)), work.data, work.train, work.validation)
-
-
-def _even(said: dict[str, list[Any]], counts: dict[str, int]) -> Any:
-    """The outputs of the even mixture of kinds, each the mean of so many of its models."""
-    return mix([mix(said[name][:n], [1 / n] * n) for name, n in counts.items()], [1 / len(counts)] * len(counts))
 
 
 def training_data(data: Any, name: str) -> Any:
