@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,19 @@ def as_request(address, body):
     return address, json.dumps(body).encode()
 
 
-@pytest.fixture(scope="module")
-def client(folder, tmp_path_factory):
-    app = create_app(folder, tmp_path_factory.mktemp("state") / "state.sqlite")
+@contextmanager
+def served(folder, place):
+    """A client of a service that must still be well at the end."""
+    app = create_app(folder, place / "state.sqlite")
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
         assert client.get("/health").json()["status"] == "ok"
+
+
+@pytest.fixture(scope="module")
+def client(folder, tmp_path_factory):
+    with served(folder, tmp_path_factory.mktemp("state")) as client:
+        yield client
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the .random. module")
@@ -60,10 +68,8 @@ def labels_client(labels_folder):
 
 @pytest.fixture(scope="module")
 def rough_client(rough_folder, tmp_path_factory):
-    app = create_app(rough_folder, tmp_path_factory.mktemp("state") / "state.sqlite")
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with served(rough_folder, tmp_path_factory.mktemp("state")) as client:
         yield client
-        assert client.get("/health").json()["status"] == "ok"
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the .random. module")

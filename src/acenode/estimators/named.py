@@ -43,7 +43,7 @@ def train_named(
     weights = (1 / len(models),) * len(models)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        together = mix([outputs_of(model, work.rows(work.validation)) for model in models], weights)
+        together = mix([outputs_of(model, work.validation_rows) for model in models], weights)
     metrics = trial.metrics if len(models) == 1 else work.metrics(together)
     trial.metrics = metrics
     chosen = Members((name,) * len(models), weights, tuple(models))
@@ -73,7 +73,7 @@ def _solve(work: Work, name: str) -> Chosen:
         )
     built = work.build(name)(jax.random.key(work.seed))
     model = SOLVED[name].solve(built, work.data, work.train, work.validation)
-    outputs = outputs_of(model, work.rows(work.validation))
+    outputs = outputs_of(model, work.validation_rows)
     trial = Trial(name, True, model, work.metrics(outputs), weight=1.0)
     members = Members((name,), (1.0,), (solved_again(work, name) or model,))
     return Chosen(members, [trial.row(list(trial.metrics))], None, 0, trial.metrics, outputs, ())
