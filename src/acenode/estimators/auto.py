@@ -37,7 +37,7 @@ CANDIDATES: dict[str, tuple[str, ...]] = {
     "impute": ("mtan", "grafiti", "latent-ode", "gru-d", "ace-latent-ode"),
 }
 SELECTION = 0.6  # the part of the budget in which candidates are compared; the rest is for an ensemble of the best
-COMPILING = 0.5  # the part of the selection within which candidates are compiled
+COMPILING = 0.7  # the part of the selection within which candidates are compiled
 _AGAIN = 0.3  # of the time to compile, for the same kind from another seed, or for its predictions
 _COMPILING = 10.0  # seconds that a first candidate takes before its first epoch, at least
 _FINALISTS = 3  # kinds that may join the ensemble
