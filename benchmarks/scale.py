@@ -2,10 +2,12 @@
 
     python benchmarks/scale.py --out scale-cpu
     python benchmarks/scale.py --large 1000000 --out scale-large
+    python benchmarks/scale.py --tuning 64 --out scale-tuning-h200
 
 All are ratios of times from this one process, in which a CPU is made to look like four devices. They share its cores:
 four cannot be quicker than one, and what is measured is what spreading costs. `--large` is apart from it: an epoch over
-so many series that stay in host memory, its time and how much memory it takes beside them.
+so many series that stay in host memory, its time and how much memory it takes beside them. So is `--tuning`: so many
+trials alone.
 """
 
 import os
@@ -18,6 +20,7 @@ import time
 import warnings
 
 import jax
+import narwhals as nw
 import numpy as np
 from measure import interleaved
 from record import arguments, save, show
@@ -27,6 +30,7 @@ from acenode.datasets import regions
 from acenode.datasets.split import Split
 from acenode.models import GRUD, Filter
 from acenode.series import Query, Series, forecast
+from acenode.series.frames import default_backend
 from acenode.tasks import GaussianHead, Headed
 from acenode.train import Member, Recipe, Run
 
@@ -127,12 +131,11 @@ def _peak_gib() -> float:
 
 def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
     """`tune` against separate fits of as many epochs, a few of which are measured; compilation counts in both."""
-    import polars as pl
-
     random = np.random.default_rng(0)
     ids, hours = np.repeat(np.arange(series), 10), np.tile(np.arange(10.0), series)
     values = np.sin(hours / 2 + ids) + 0.1 * random.normal(size=len(ids))
-    frame = pl.DataFrame({"id": ids, "time": hours, "a": values, "b": np.cos(hours / 2 + ids)})
+    columns = {"id": ids, "time": hours, "a": values, "b": np.cos(hours / 2 + ids)}
+    frame = nw.from_dict(columns, backend=default_backend()).to_native()
     given = {"model": "gru-d", "hidden": 8, "epochs": epochs, "patience": epochs}
     separate = []
     for k in range(fits):
@@ -160,12 +163,18 @@ def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
 def main() -> None:
     parser = arguments(__doc__, "scale")
     parser.add_argument("--large", type=int, help="this alone: an epoch over so many series, streamed")
+    parser.add_argument("--tuning", type=int, help="this alone: so many trials against separate fits")
     quick = (given := parser.parse_args()).quick
     warnings.simplefilter("ignore", UserWarning)
     if given.large:
         found = large(given.large)
         show(("what", "value"), [[name, value] for name, value in found.items()])
         print(f"\nwritten to {save(given.out, 'scale', quick, large=found)}")
+        return
+    if given.tuning:
+        found = tuning(given.tuning, 3, 2 if quick else 16, 40)
+        show(("what", "value"), [[name, value] for name, value in found.items()])
+        print(f"\nwritten to {save(given.out, 'scale', quick, tuning=found)}")
         return
     rounds = 1 if quick else 5
     print("an epoch of one ensemble, spread over devices that share the cores")

@@ -6,7 +6,9 @@ the context alone (before the first rows nobody can know it), and correlation.
 
 All rows between units are one filter (`models.unit_filter`) and differ in nothing but how their weights get values. All
 of them start from equations that match the slopes of the training series (`models.slope_matching`), and train for a
-quarter of the epochs. The others have one state for all units, and more parameters than any of them.
+quarter of the epochs; the static graph, whose encoder has not been matched, trains as long and as fast as the others.
+These have one state for all units, and more parameters than any filter. The attentive row is there twice, so that every
+other row has one that was trained as it was.
 """
 
 import functools as ft
@@ -150,13 +152,13 @@ class Model(NamedTuple):
     epochs: int = EPOCHS
 
 
-ATTENTIVE, NO_INFLUENCE = "ACE, least-squares attention", "units alone"
+ATTENTIVE, NO_INFLUENCE, STATIC = "ACE, least-squares attention", "units alone", "static graph"
+LONGER = f"{ATTENTIVE}, {EPOCHS} epochs"
 PLAIN, LARGE, AUGMENTED = "GRU-ODE-Bayes", "GRU-ODE-Bayes, larger", "Augmented-GRU-ODE-Bayes"
 
 
-def _filter(weights: str) -> Model:
-    # The encoder of the static graph has not been matched: it trains as long and as fast as the others.
-    rate, epochs = (1e-2, EPOCHS) if weights == "static graph" else (3e-3, MATCHED_EPOCHS)
+def _filter(weights: str, longer: bool = False) -> Model:
+    rate, epochs = (1e-2, EPOCHS) if longer else (3e-3, MATCHED_EPOCHS)
     return Model(_units(weights), rate, {"weights": weights}, weights, epochs)
 
 
@@ -171,17 +173,22 @@ MODELS: dict[str, Model] = {
     NO_INFLUENCE: _filter("none"),
     "uniform weights": _filter("uniform"),
     "frozen weights": _filter("frozen"),
-    "static graph": _filter("static graph"),
+    STATIC: _filter("static graph", longer=True),
     "additive twin": _filter("additive"),
     ATTENTIVE: _filter("least squares"),
+    LONGER: _filter("least squares", longer=True),
     "oracle": _filter("oracle"),
 }
-CONTROLS = tuple(name for name in MODELS if name not in (ATTENTIVE, NO_INFLUENCE, "oracle"))
+# Of each attentive row its base and its controls.
+COMPARED = {
+    ATTENTIVE: (NO_INFLUENCE, tuple(name for name in MODELS if name not in (ATTENTIVE, LONGER, NO_INFLUENCE, "oracle"))),
+    LONGER: (PLAIN, (LARGE, AUGMENTED, STATIC)),
+}
 
 
 def row(name: str, dataset: str) -> Row:
     build, learning_rate, config, weights, epochs = MODELS[name]
-    attentive = name == ATTENTIVE
+    base, controls = COMPARED.get(name, ("", ()))
     _, span = SYSTEMS[dataset]
     return Row(
         table=TABLE,
@@ -194,9 +201,9 @@ def row(name: str, dataset: str) -> Row:
         epochs=epochs,
         learning_rate=learning_rate,
         config=config,
-        base=NO_INFLUENCE if attentive else "",
+        base=base,
         own_settings=("weights",),
-        controls=CONTROLS if attentive else (),
+        controls=controls,
         reported=("edge_auc", "edge_auc_ahead", "influence_correlation"),
         measures=None if weights is None else ft.partial(recovery, dataset),
     )
