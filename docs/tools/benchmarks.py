@@ -64,9 +64,9 @@ def _physiome(found: Found) -> list[str]:
 
 
 def _own_tables(found: Found) -> list[str]:
-    """A line for each model and table; of one that was measured again, the last; folds as their mean."""
+    """A line for each model and table; of several runs that of the largest budget, the last; folds as their mean."""
     kept: dict[tuple[str, str], tuple[str, float | None, list[dict[str, Any]]]] = {}
-    for machine, file in sorted(found, key=lambda each: each[1]["when"]):
+    for machine, file in sorted(found, key=lambda each: (each[1].get("minutes", {}).get("named", 5.0), each[1]["when"])):
         for name, measured in file["tables"].items():
             for model in dict.fromkeys(row["model"] for row in measured["rows"]):
                 minutes = file.get("minutes", {}).get("auto" if model == "auto" else "named")

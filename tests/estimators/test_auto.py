@@ -12,6 +12,7 @@ from acenode import train
 from acenode.estimators import Forecaster, auto, load
 from acenode.estimators.auto import Search, Work
 from acenode.estimators.budget import Budget, Pace
+from acenode.estimators.named import _epochs
 from acenode.tasks import Headed
 from acenode.train import Fit, Quiet, Recipe, StopTraining
 from acenode.train.checkpoint import load_head
@@ -197,6 +198,14 @@ def test_where_nothing_beats_the_baselines_that_is_said_first(monkeypatch):
     assert "no model beats the plain baselines" in chosen.notes[0] and "last-value" in chosen.notes[0]
 
 
+def test_where_no_candidate_could_be_tried_no_model_is_said_to_be_worse(monkeypatch):
+    made, _ = search(monkeypatch, 10, {"gru-ode-bayes": Kind(400, 0.1, 0.7)})
+    made.budget.clock.now = 9.0
+    chosen = made.choose()
+    assert chosen.members.names == ("last-value",)
+    assert chosen.notes[0].startswith("no model was trained within the budget: last-value has negll 1.0000")
+
+
 def test_a_candidate_that_fails_does_not_cost_the_others(monkeypatch):
     made, _ = search(monkeypatch, 300)
     whole = made.work.build
@@ -237,6 +246,26 @@ def test_the_pace_of_epochs():
     assert pace.fits(100.0) and not pace.fits(0.1)
     pace.after(50.0, 64)
     assert pace.steps in (8, 16)
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(60, 8), (36, 1), (20, 1)])
+def test_a_named_model_uses_what_compiling_leaves_of_its_budget(seconds, epochs):
+    clock = Time()
+
+    class Run(train.Run):
+        steps, samples, epochs, seconds, finished = 64, 640, 0, 0.0, False
+
+        def __init__(self): ...
+
+        def epoch(self, steps=None):
+            clock.now += 35.0 * (self.epochs == 0) + 0.05 * steps
+            self.seconds, self.epochs = clock.now, self.epochs + 1
+            return {}
+
+    run = Run()
+    _epochs(run, Budget(seconds, clock), Quiet())
+    assert run.epochs >= epochs and (epochs > 1 or run.epochs == 1)
+    assert clock.now <= max(seconds, 36)
 
 
 def test_bad_parameters_are_refused():

@@ -406,10 +406,12 @@ class Search:
             return ()
         others = [t for t in self._ranked(self.trials) if not t.plain]
         monitor = self.work.task.monitor
-        beaten = f"; the best of them, {others[0].name}, has {others[0].metrics[monitor]:.4f}" if others else ""
+        reached = f"{plain[0].name} has {monitor} {plain[0].metrics[monitor]:.4f}"
+        if not others:
+            return (f"no model was trained within the budget: {reached} and is kept. Give more minutes.",)
         return (
-            f"no model beats the plain baselines on validation: {plain[0].name} has {monitor} "
-            f"{plain[0].metrics[monitor]:.4f}{beaten}. The baseline is kept; more series or minutes may change that.",
+            f"no model beats the plain baselines on validation: {reached}; the best of them, {others[0].name}, has "
+            f"{others[0].metrics[monitor]:.4f}. The baseline is kept; more series or minutes may change that.",
         )
 
     def _say(self, trial: Trial) -> None:

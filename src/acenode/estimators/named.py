@@ -57,8 +57,8 @@ def _epochs(run: Run, budget: Budget, progress: Progress) -> None:
         steps = min(_FIRST, limit) if run.epochs < 2 else limit
         begun = run.seconds
         record = run.epoch(steps)
-        last = run.seconds - begun
-        if compiled:  # the first one here was
+        if compiled:  # the first one here was, which the next will not be
+            last = run.seconds - begun
             limit = int(np.clip(budget.left() / _EPOCHS / (last / steps), 1, run.steps))
         compiled = True
         progress.epoch(run.epochs - 1, record, run.samples)
