@@ -25,12 +25,15 @@ def write(docs: Path) -> None:
         ("precision", _precision(_of(files, "precision"))),
         ("norm", _norms(_of(files, "error norm"))),
         ("evaluations", _evaluations(_of(files, "precision"))),
+        ("knee", _knee(_of(files, "knee"))),
+        ("foretold", _foretold(_of(files, "knee"))),
         ("scaling", _scaling(_of(files, "scaling"))),
         ("serve", _serve(_of(files, "serve"))),
         ("interrupt", _interrupt(_of(files, "interrupt"))),
         ("machines", _machines(files)),
     ):
         put(docs / "_parts" / f"benchmark-{name}.md", "\n".join(lines))
+    put(docs / "_parts" / "knee.svg", _knee_picture(_of(files, "knee")))
 
 
 def _of(files: list[dict[str, Any]], benchmark: str) -> Found:
@@ -66,7 +69,9 @@ def _physiome(found: Found) -> list[str]:
 def _own_tables(found: Found) -> list[str]:
     """A line for each model and table; of several runs that of the largest budget, the last; folds as their mean."""
     kept: dict[tuple[str, str], tuple[str, float | None, list[dict[str, Any]]]] = {}
-    for machine, file in sorted(found, key=lambda each: (each[1].get("minutes", {}).get("named", 5.0), each[1]["when"])):
+    for machine, file in sorted(
+        found, key=lambda each: (each[1].get("minutes", {}).get("named", 5.0), each[1]["when"])
+    ):
         for name, measured in file["tables"].items():
             for model in dict.fromkeys(row["model"] for row in measured["rows"]):
                 minutes = file.get("minutes", {}).get("auto" if model == "auto" else "named")
@@ -136,6 +141,59 @@ def _evaluations(found: Found) -> list[str]:
             rows.append([f"`{precision}`", *(str(count) for count in taken.values()), machine])
     tolerances = list(dict.fromkeys(t for _, f in found for taken in f["evaluations"].values() for t in taken))
     return table(["precision", *(f"tolerance {t}" for t in tolerances), "on"], rows)
+
+
+def _knee(found: Found) -> list[str]:
+    """Of each task a few sizes of ensembles: one, the knee, and the largest."""
+    rows = []
+    for machine, file in found:
+        for name, task in file["tasks"].items():
+            sizes = {row["members"]: row for row in task["rows"]}
+            for members in sorted({min(sizes), task["knee"], max(sizes)}):
+                row, mark = sizes[members], " (knee)" * (members == task["knee"] < max(sizes))
+                per = f"{row['memory_mib_a_member']:,.0f} MiB"
+                rows.append(
+                    [name, f"{members}{mark}", f"{row['step_ms']:,.0f} ms", f"{row['members_per_s']:,.0f}", per]
+                )
+                rows[-1].append(machine)
+    return table(["task", "members at once", "a step of all", "steps a second", "memory a member", "on"], rows)
+
+
+def _foretold(found: Found) -> list[str]:
+    """Trainings beside what the step times had foretold."""
+    rows = []
+    for machine, file in found:
+        for name, task in file["tasks"].items():
+            for each in task.get("foretold", ()):
+                seconds = (f"{each['foretold_s']:.2f} s", f"{each['measured_s']:.2f} s")
+                rows.append([name, str(each["members"]), str(each["steps"]), *seconds, machine])
+    return table(["task", "members", "mini-batches", "foretold", "measured", "on"], rows)
+
+
+def _knee_picture(found: Found) -> str:
+    """Steps of members a second against members at once."""
+    import io
+
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for machine, file in found:
+        for name, task in file["tasks"].items():
+            members, steps = ([row[key] for row in task["rows"]] for key in ("members", "members_per_s"))
+            line = axes.plot(members, steps, marker=".", label=f"{name}, {machine}")[0]
+            at = members.index(task["knee"])
+            axes.plot(members[at], steps[at], marker="o", fillstyle="none", markersize=9, color=line.get_color())
+    axes.set(xscale="log", yscale="log", xlabel="members at once", ylabel="steps of members a second")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "acenode", "svg.fonttype": "none"}):
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
 
 
 def _scaling(found: Found) -> list[str]:

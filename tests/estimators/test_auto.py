@@ -1,5 +1,6 @@
 """The choice among candidates under a budget, with candidates and a clock that compute nothing."""
 
+import functools as ft
 import math
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import pytest
 from frames import machines, refused
 
 from acenode import train
-from acenode.estimators import Forecaster, auto, load
+from acenode.estimators import Forecaster, auto, base, load
 from acenode.estimators.auto import Search, Work
 from acenode.estimators.budget import Budget, Pace
 from acenode.estimators.named import _epochs
@@ -294,6 +295,21 @@ def test_a_search_resumes_from_its_folder(tmp_path):
         with pytest.raises(train.CheckpointMismatch, match="belongs to another search"):
             Forecaster(**given, **other, epochs=7).fit(frame if other else machines(30), checkpoint=folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == files
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:no model beats")
+def test_further_seeds_as_one_program_end_as_one_by_one(monkeypatch, tmp_path):
+    frame, found = machines(40), {}
+    given = {"id": "machine", "time": "hour", "model": ["gru-d"], "minutes": 60, "ensemble": 3, "hidden": 4}
+    for together in (True, False):
+        monkeypatch.setattr(base, "Search", ft.partial(Search, together=together))
+        folder = tmp_path / str(together)
+        Forecaster(**given, epochs=3).fit(frame, checkpoint=folder)
+        heads = [load_head(file) for file in sorted(folder.glob("gru-d-[12]*.safetensors"))]
+        found[together] = np.concatenate([np.asarray(head["history"]["loss"]) for head in heads], axis=1)
+    assert found[True].shape == (3, 2)
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-4)
 
 
 def test_a_search_takes_a_folder_and_a_model_a_file(tmp_path):

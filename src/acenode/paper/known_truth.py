@@ -181,7 +181,10 @@ MODELS: dict[str, Model] = {
 }
 # Of each attentive row its base and its controls.
 COMPARED = {
-    ATTENTIVE: (NO_INFLUENCE, tuple(name for name in MODELS if name not in (ATTENTIVE, LONGER, NO_INFLUENCE, "oracle"))),
+    ATTENTIVE: (
+        NO_INFLUENCE,
+        tuple(name for name in MODELS if name not in (ATTENTIVE, LONGER, NO_INFLUENCE, "oracle")),
+    ),
     LONGER: (PLAIN, (LARGE, AUGMENTED, STATIC)),
 }
 
