@@ -2,8 +2,11 @@
 
 import json
 import os
+import secrets
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -111,11 +114,39 @@ def test_a_job_that_slurm_takes_away_is_submitted_again(tmp_path):
 # --- Ray -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_worker_of_ray_that_dies_is_replaced_and_resumes(tmp_path, reachable):
-    """In a process of its own: Ray warns, and leaves threads behind."""
+@pytest.fixture
+def cluster(tmp_path, reachable, monkeypatch):
+    """The address of two nodes of Ray on this machine, with a processor each."""
     pytest.importorskip("ray", reason="needs acenode[ray]")
-    script = tmp_path / "drive.py"
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    command = [Path(sys.executable).with_name("ray"), "start", "--block", "--num-cpus=1", "--disable-usage-stats"]
+    kinds = ("--head", f"--port={port}", "--include-dashboard=false"), (f"--address={address}",)
+    nodes = []
+    try:
+        for number, kind in enumerate(kinds):
+            log = tmp_path / f"node-{number}.log"
+            with log.open("w") as file:
+                nodes.append(subprocess.Popen([*command, *kind], stdout=file, stderr=subprocess.STDOUT))
+            until = time.monotonic() + 120
+            while "runtime started" not in log.read_text():
+                assert nodes[-1].poll() is None and time.monotonic() < until, log.read_text()[-3000:]
+                time.sleep(0.2)
+        yield address
+    finally:
+        for node in reversed(nodes):
+            node.terminate()
+        for node in nodes:
+            node.wait(60)
+
+
+def driven_by_ray(folder, resources: dict) -> None:
+    """Two jobs, one of which kills its worker, in a process of its own: Ray warns, and leaves threads behind."""
+    script = folder / "drive.py"
     script.write_text(
         "import json, sys\n"
         "from pathlib import Path\n"
@@ -124,16 +155,28 @@ def test_a_worker_of_ray_that_dies_is_replaced_and_resumes(tmp_path, reachable):
         "folder = Path(sys.argv[1])\n"
         "places = (str(folder / 'results'), str(folder / 'runs'))\n"
         "jobs = [ToyJob('toy', 'one', '', (0, 1), *places), ToyJob('toy', 'two', '', (0, 1), *places, dies=True)]\n"
-        "print(json.dumps([list(outcome) for _, outcome in on_ray(jobs, {'num_cpus': 0.5})]))\n"
+        "print(json.dumps([list(outcome) for _, outcome in on_ray(jobs, json.loads(sys.argv[2]))]))\n"
     )
-    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=400)
+    command = [sys.executable, script, folder, json.dumps(resources)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
     outcomes = json.loads(done.stdout.splitlines()[-1])
     assert [failed for _, failed in outcomes] == [False, False], outcomes
-    assert len(pids(tmp_path)) == 1 and len(set(pids(tmp_path, "two"))) == 2
-    found = metrics(tmp_path)
+    assert len(pids(folder)) == 1 and len(set(pids(folder, "two"))) == 2
+    found = metrics(folder)
     one, two = ([found[name] for name in sorted(found) if which in name] for which in ("one", "two"))
     assert len(one) == 2 and one == two
+
+
+@pytest.mark.slow
+def test_a_worker_of_ray_that_dies_is_replaced_and_resumes(tmp_path, reachable):
+    pytest.importorskip("ray", reason="needs acenode[ray]")
+    driven_by_ray(tmp_path, {"num_cpus": 0.5})
+
+
+@pytest.mark.slow
+def test_jobs_on_a_cluster_of_two_nodes_one_of_whose_workers_is_killed(tmp_path, cluster):
+    driven_by_ray(tmp_path, {"num_cpus": 1, "address": cluster})
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
