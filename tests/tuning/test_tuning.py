@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from wsgiref.util import setup_testing_defaults
 
 import jax
 import numpy as np
@@ -89,6 +90,28 @@ def test_a_killed_process_leaves_trials_that_the_next_one_tries_again(tmp_path):
     assert trial.params == running.params and again == shape
     assert same.learning_rate == member.learning_rate
     assert optuna.load_study(study_name="acenode", storage=f"sqlite:///{tmp_path / 'study.db'}").best_value == 0.5
+
+
+def test_the_dashboard_of_optuna_shows_the_trials(tmp_path):
+    dashboard = pytest.importorskip("optuna_dashboard", reason="needs optuna-dashboard")
+    storage = Storage(work(), SPACE, tmp_path / "study.db")
+    for score in (0.5, 0.2):
+        storage.tell(seated(storage, score, 16), finished=True)
+    page = dashboard.wsgi(f"sqlite:///{tmp_path / 'study.db'}")
+
+    def asked(path: str) -> dict:
+        said = {}
+        environment = {"PATH_INFO": path}
+        setup_testing_defaults(environment)
+        parts = page(environment, lambda status, headers, *_: said.update(status=status))
+        assert said["status"].startswith("200"), said
+        return json.loads(b"".join(parts))
+
+    (study,) = asked("/api/studies")["study_summaries"]
+    assert study["study_name"] == "acenode"
+    trials = asked(f"/api/studies/{study['study_id']}")["trials"]
+    assert [trial["values"] for trial in trials] == [[0.5], [0.2]]
+    assert {each["name"] for each in trials[0]["params"]} >= {"learning_rate", "weight_decay", "hidden"}
 
 
 def test_a_study_of_other_data_is_refused(tmp_path):
