@@ -172,7 +172,7 @@ def main() -> None:
         print(f"\nwritten to {save(given.out, 'scale', quick, large=found)}")
         return
     if given.tuning:
-        found = tuning(given.tuning, 3, 2 if quick else 16, 40)
+        found = tuning(given.tuning, 3, 2 if quick else 32, 40 if quick else 400)
         show(("what", "value"), [[name, value] for name, value in found.items()])
         print(f"\nwritten to {save(given.out, 'scale', quick, tuning=found)}")
         return
