@@ -264,8 +264,10 @@ def test_a_named_model_uses_what_compiling_leaves_of_its_budget(seconds, epochs)
             return {}
 
     run = Run()
-    _epochs(run, Budget(seconds, clock), Quiet())
+    said = _epochs(run, Budget(seconds, clock), Quiet())
     assert run.epochs >= epochs and (epochs > 1 or run.epochs == 1)
+    assert (epochs > 1) == (said == ())
+    assert not said or f"{seconds / 60:g} minutes ended after 16 of the 64 mini-batches" in said[0]
     assert clock.now <= max(seconds, 36)
 
 

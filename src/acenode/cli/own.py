@@ -269,7 +269,7 @@ def _fit(estimator: Any, frame: Any, checkpoint: Path, quiet: bool) -> bool:
 
     def train(progress: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "no model (beats|was trained)")  # the summary says so first
+            warnings.filterwarnings("ignore", "no model (beats|was trained)|the budget of")  # the summary says so first
             return estimator.fit(frame, checkpoint=checkpoint, progress=progress)
 
     search = estimator.model == "auto"

@@ -28,12 +28,15 @@ def train_named(
         raise ValueError(f"fit(checkpoint=...): {checkpoint} is a folder, as a search has; one model takes a file.")
     run = Run(work.build(name), work.task, data, work.split, work.recipe, members, checkpoint=checkpoint)
     progress.start(work.recipe, run.members, work.task, run.epochs)
+    hurried: tuple[str, ...] = ()
     try:
-        _epochs(run, budget, progress)
+        hurried = _epochs(run, budget, progress)
     except StopTraining:
         pass
     finally:
         progress.stop()
+    for note in hurried:
+        warnings.warn(note, stacklevel=4)
     trial = Trial(name, run=run, seconds=run.seconds, weight=1.0)
     trial.score(work)
     done, best = run.result(), best_member(run)
@@ -47,21 +50,31 @@ def train_named(
     metrics = trial.metrics if len(models) == 1 else work.metrics(together)
     trial.metrics = metrics
     chosen = Members((name,) * len(models), weights, tuple(models))
-    return Chosen(chosen, [trial.row(list(metrics))], done, first, metrics, together, done.notes)
+    return Chosen(chosen, [trial.row(list(metrics))], done, first, metrics, together, (*hurried, *done.notes))
 
 
-def _epochs(run: Run, budget: Budget, progress: Progress) -> None:
-    """To the last epoch, or as many as fit into the budget; where few would, they are cut short."""
-    limit, last, compiled = run.steps, 0.0, False
+def _epochs(run: Run, budget: Budget, progress: Progress) -> tuple[str, ...]:
+    """To the last epoch, or as many as fit into the budget; where few would, they are cut short.
+
+    What is to be said where the budget was too short for one.
+    """
+    limit, last, compiled, taken, before = run.steps, 0.0, False, 0, run.epochs
     while not run.finished and 1.1 * last <= budget.left():
         steps = min(_FIRST, limit) if run.epochs < 2 else limit
         begun = run.seconds
         record = run.epoch(steps)
+        taken += steps
         if compiled:  # the first one here was, which the next will not be
             last = run.seconds - begun
             limit = int(np.clip(budget.left() / _EPOCHS / (last / steps), 1, run.steps))
         compiled = True
         progress.epoch(run.epochs - 1, record, run.samples)
+    if before or taken >= run.steps or run.finished:
+        return ()
+    return (
+        f"the budget of {budget.seconds / 60:g} minutes ended after {taken} of the {run.steps} mini-batches of one "
+        "epoch: the model has hardly learned. Give more minutes, or a quicker model.",
+    )
 
 
 def _solve(work: Work, name: str) -> Chosen:
