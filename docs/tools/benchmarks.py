@@ -183,8 +183,9 @@ def _knee_picture(found: Found) -> str:
         for name, task in file["tasks"].items():
             members, steps = ([row[key] for row in task["rows"]] for key in ("members", "members_per_s"))
             line = axes.plot(members, steps, marker=".", label=f"{name}, {machine}")[0]
-            at = members.index(task["knee"])
-            axes.plot(members[at], steps[at], marker="o", fillstyle="none", markersize=9, color=line.get_color())
+            if task["knee"] < members[-1]:
+                at = members.index(task["knee"])
+                axes.plot(members[at], steps[at], marker="o", fillstyle="none", markersize=9, color=line.get_color())
     axes.set(xscale="log", yscale="log", xlabel="members at once", ylabel="steps of members a second")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")

@@ -1,6 +1,7 @@
 """The figures of a table, drawn from its result files: those that its runs have something for."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from ..paper.results import Result, diverged, place, slug
 from ..paper.tables import TABLES
 from .page import Picture, picture
 from .plots import COLOURS, FAINT, INK, WIDTH, Curve, attention_grid, curves, figure_style, literal
-from .ranks import ENOUGH
 from .scores import Frame
 
 FOLDER = Path("results")  # beside the page
@@ -37,7 +37,7 @@ def pictures_of(table: str, results: Sequence[Result], compared: Frame, data_dir
 
 
 def pictures_over_sets(table: str, results: Sequence[Result]) -> list[Picture]:
-    """The figures of a table with several data sets: of the rows and seeds that most sets have, over the sets of all.
+    """The figures of a table with several data sets, over those sets that give most runs which have all of them.
 
     Runs that diverged are left out.
     """
@@ -46,11 +46,14 @@ def pictures_over_sets(table: str, results: Sequence[Result]) -> list[Picture]:
         error = result.figures.get("error_over_time", {})
         if error and np.isfinite(error["mse"]).all() and np.min(error["mse"]) > 0:
             kept.setdefault((result.row, result.seed), {})[result.dataset] = error
-    most = max(map(len, kept.values()), default=0)
-    kept = {key: own for key, own in kept.items() if len(own) >= ENOUGH * most}
-    shared = sorted(set.intersection(*map(set, kept.values()))) if kept else []
-    if not shared:
+    if not kept:
         return []
+    counts = Counter(each for own in kept.values() for each in own)
+    order = sorted(counts, key=lambda each: (-counts[each], each))
+    having = lambda sets: [key for key, own in kept.items() if {*sets} <= {*own}]  # noqa: E731
+    most = max(range(1, len(order) + 1), key=lambda count: count * len(having(order[:count])))
+    shared = sorted(order[:most])
+    kept = {key: kept[key] for key in having(shared)}
     times = np.unique(np.concatenate([own[each]["time"] for own in kept.values() for each in shared]))
     lines: dict[str, list[np.ndarray]] = {}
     for (row, _), own in kept.items():
