@@ -63,7 +63,8 @@ def pictures_over_sets(table: str, results: Sequence[Result]) -> list[Picture]:
         lines.setdefault(row, []).append(np.exp(logs.mean(axis=0)))
     found = {row: (times, np.stack(own)) for row, own in lines.items()}
     panels = {f"({k})" * (len(found) > LINES): part for k, part in enumerate(_parts(list(found), LINES), 1)}
-    says = f"Squared error of the test values over the horizon, geometric mean over {', '.join(shared)}"
+    over = f"geometric mean over {', '.join(shared)}" if len(shared) > 1 else f"on {shared[0]}"
+    says = f"Squared error of the test values over the horizon, {over}"
     return [*_curves(f"{table}-error", found, panels, ("time", "squared error"), says, marker="o", ms=3)]
 
 
