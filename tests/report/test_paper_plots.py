@@ -59,7 +59,8 @@ def test_the_error_over_the_horizon_is_a_mean_over_the_sets_that_all_rows_have(d
     made.clear()
     runs = [ran(row, "X", 0, [1.0, 1.0]) for row in "abc"] + [ran("c", "Y", 0, [1.0, 1.0])]
     (shown,) = paper_plots.pictures_over_sets("physiome", runs)  # rather three rows on one set than one row on two
-    assert {line.get_label() for line in made["physiome-error"].axes[0].lines} == {*"abc"} and shown.alt.endswith("on X")
+    assert {line.get_label() for line in made["physiome-error"].axes[0].lines} == {*"abc"}
+    assert shown.alt.endswith("on X")
 
 
 @pytest.mark.parametrize("table", TABLES)
