@@ -77,7 +77,9 @@ def _own_tables(found: Found) -> list[str]:
                 minutes = file.get("minutes", {}).get("auto" if model == "auto" else "named")
                 kept[name, model] = machine, minutes, [row for row in measured["rows"] if row["model"] == model]
     rows = []
-    for (name, model), (machine, minutes, own) in kept.items():
+    for (name, model), (machine, minutes, own) in sorted(
+        kept.items(), key=lambda each: (each[0][0], each[0][1] != "auto")
+    ):
         metric = "auc" if "auc" in own[0] else "mse"
         mean = {each: sum(row[each] for row in own) / len(own) for each in ("seconds", metric)}
         score = f"{metric.upper()} {mean[metric]:.3f}" + f" ({len(own)} folds)" * (len(own) > 1)
