@@ -132,9 +132,8 @@ def cluster(tmp_path, reachable, monkeypatch):
             log = tmp_path / f"node-{number}.log"
             with log.open("w") as file:
                 nodes.append(subprocess.Popen([*command, *kind], stdout=file, stderr=subprocess.STDOUT))
-            until = time.monotonic() + 120
             while "runtime started" not in log.read_text():
-                assert nodes[-1].poll() is None and time.monotonic() < until, log.read_text()[-3000:]
+                assert nodes[-1].poll() is None, log.read_text()[-3000:]
                 time.sleep(0.2)
         yield address
     finally:
