@@ -52,7 +52,7 @@ class Faded(FastWeights):
         return self.amount * super().__call__(h, a)
 
 
-def fast_weights(key: Array, solver: Solver, heads: int = 4, width: int = 16, form: type = FastWeights):
+def fast_weights(key: Array, solver: Solver, variables: int, heads: int = 4, width: int = 16, form: type = FastWeights):
     one, two, three, four = jax.random.split(key, 4)
     return CoEvolvingODE(
         ConditionedGRUField(HIDDEN, attended=heads * width, key=one),
@@ -118,7 +118,7 @@ def scores(query, key, x, y):
     return one @ two.T
 
 
-def blocks(key: Array, solver: Solver, softmax: bool):
+def blocks(key: Array, solver: Solver, variables: int, softmax: bool):
     one, two, three = jax.random.split(key, 3)
     f, g = GRUField(HIDDEN, True, key=one), Scores(key=two)
     return CoEvolvingODE(f, g, Blocks(softmax), Zeros((ROWS, ROWS)), solver, update=ScoresUpdate(key=three))
@@ -179,7 +179,7 @@ def small(linear: Linear) -> Linear:
     return eqx.tree_at(lambda each: each.weight, linear, 0.1 * linear.weight)
 
 
-def pace(key: Array, solver: Solver):
+def pace(key: Array, solver: Solver, variables: int):
     one, two, three = jax.random.split(key, 3)
     f, g, update = PacedGRU(key=one), Drift(key=two), Written(key=three)
     return CoEvolvingODE(f, g, Pace(), Zeros((HIDDEN,)), solver, update=update)

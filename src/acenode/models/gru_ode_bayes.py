@@ -14,8 +14,9 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..layers import GRUCell, Linear
-from ..ode import Stats
+from ..ode import Correction, Covariance, Stats
 from ..ode.accumulated import started
+from ..ode.covariance import directional
 from ..ode.evolve import advance
 from ..ode.solver import Status, status_where
 from ..series import Series
@@ -44,6 +45,28 @@ class Emission(eqx.Module):
     @property
     def width(self) -> int:
         return self.first.weight.shape[0]
+
+
+class CovarianceEmission(eqx.Module):
+    """`Emission` of an h with a `Covariance`: `variance + diag(S S^T)` with `S = (d mean / dh) a`.
+
+    It is given h and a behind it, as `Covariance.output` has them; for h alone it leaves the covariance out.
+    """
+
+    emission: Emission
+
+    def __call__(self, output: Float[Array, " both"], keep: Array | float = 1.0) -> tuple[Array, Array]:
+        size = self.emission.first.weight.shape[1]
+        h, a = output[:size], output[size:].reshape(size, -1)
+        mean, log_variance = self.emission(h, keep)
+        if a.shape[1] == 0:
+            return mean, log_variance
+        _, along = directional(lambda h: self.emission(h, keep)[0], h, a)
+        return mean, jnp.logaddexp(log_variance, jnp.log(jnp.sum(jnp.square(along), axis=1) + 1e-8))
+
+    @property
+    def width(self) -> int:
+        return self.emission.width
 
 
 class Jump(eqx.Module):
@@ -227,8 +250,10 @@ class GRUODEBayes(eqx.Module):
         jump = self.jump
         if jump is None:
             return self.ode.assimilate(state, x, observed)
+        keep = jnp.broadcast_to(keep, (x.shape[0], 1)) if jnp.ndim(keep) == 0 else keep
+        if isinstance(getattr(self.ode, "update", None), Correction):
+            state = self.ode.correct(state, x, observed, lambda h, k: self.emission(h, k)[0], keep)
         h = self.ode.hidden(state)
-        keep = jnp.broadcast_to(keep, (h.shape[0], 1)) if jnp.ndim(keep) == 0 else keep
         after = jax.vmap(lambda h, x, o, k: jump(h, x, o, *self.emission(h, k)))(h, x, observed, keep)
         return self.ode.jump(state, after, observed.any(axis=1))
 
@@ -271,13 +296,18 @@ def gru_ode_bayes(
     mixing: float = 1e-4,
     key: PRNGKeyArray,
 ) -> GRUODEBayes:
-    """GRU-ODE-Bayes with the parts of its paper; `extra` are the dimensions that an `AugmentedODE` adds."""
+    """GRU-ODE-Bayes with the parts of its paper; `extra` are the dimensions that an `AugmentedODE` adds.
+
+    A `Covariance` attention adds what it knows of h to the variance of the emission.
+    """
     one, two, three = jax.random.split(key, 3)
+    emission = Emission(size + extra, variables, width, key=three)
+    has_covariance = isinstance(getattr(ode, "attention", None), Covariance)
     return GRUODEBayes(
         FirstState(size, key=one),
         ode,
         Jump(size + extra, variables, prepared, key=two),
-        Emission(size + extra, variables, width, key=three),
+        CovarianceEmission(emission) if has_covariance else emission,
         start,
         dropout,
         mixing,

@@ -6,10 +6,20 @@ from .attention import (
     Pairwise as Pairwise,
     Residual as Residual,
 )
-from .coevolve import Assimilation as Assimilation, CoEvolvingODE as CoEvolvingODE
+from .coevolve import (
+    Assimilation as Assimilation,
+    CoEvolvingODE as CoEvolvingODE,
+    Correction as Correction,
+)
 from .constant import Constant as Constant
 from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
 from .convolution import Conv as Conv, GroupNorm as GroupNorm
+from .covariance import (
+    Covariance as Covariance,
+    KalmanUpdate as KalmanUpdate,
+    TangentField as TangentField,
+    covariance_attention as covariance_attention,
+)
 from .evolve import AugmentedODE as AugmentedODE, NeuralODE as NeuralODE, ResidualStack as ResidualStack
 from .fast_weights import (
     DeltaRule as DeltaRule,
@@ -29,6 +39,7 @@ from .initial import (
     Correlation as Correlation,
     Dense as Dense,
     Identity as Identity,
+    Learned as Learned,
     Zeros as Zeros,
     correlation as correlation,
 )

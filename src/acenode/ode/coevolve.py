@@ -37,6 +37,22 @@ class Assimilation(eqx.Module):
         """h and a after a row of values, of which those `observed` count."""
 
 
+class Correction(eqx.Module):
+    """An `update` that changes hidden state and attention by how far observed values are from those that the model
+    reads from h, before the model's own jump, for one sample."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        h: Float[Array, "..."],
+        a: Float[Array, "..."],
+        x: Float[Array, " variables"],
+        observed: Array,
+        read: Callable,
+    ) -> tuple[Array, Array]:
+        """h and a after a row of values, of which those `observed` count; `read(h)` are the values expected."""
+
+
 _KNOTS = 33  # times at which a batch-wide attention is stored for evaluation
 
 
@@ -63,7 +79,8 @@ class CoEvolvingODE(eqx.Module):
     For models in which h jumps at observations, the attention is kept at a jump by default. `update(a, before, after)`,
     for one sample, gives it from h before and after the jump: observations then move the attention, and the update
     belongs to theta_g. An `AttentionUpdate` is given the attention too; an `Assimilation` changes h and a together,
-    from the observed values themselves. `renew` begins anew from `initial` of the new h.
+    from the observed values themselves, and a `Correction` likewise before the jump. `renew` begins anew from `initial`
+    of the new h.
 
     `stacked` evaluates an f and a g that can be stacked (`ConvField`) as one function of larger operations, with the
     same answers up to rounding. `auto` does so on accelerators; on a CPU it was measured to be slower.
@@ -206,7 +223,7 @@ class CoEvolvingODE(eqx.Module):
     def jump(self, state: tuple[Array, Array], h: Array, jumped: Bool[Array, " batch"]) -> tuple[Array, Array]:
         """The state with another h for the samples that jumped; their attention is kept, updated or renewed."""
         h, a = where_jumped(jumped, h, state[0]), state[1]
-        if self.update is not None:
+        if self.update is not None and not isinstance(self.update, Correction):
             given = isinstance(self.update, AttentionUpdate)
             update = ft.partial(self.update, self.attention) if given else self.update
             a = where_jumped(jumped, jax.vmap(update)(a, state[0], h), a)
@@ -225,6 +242,24 @@ class CoEvolvingODE(eqx.Module):
         """The state after a row of observed values, by an `update` that is an `Assimilation`."""
         assert isinstance(self.update, Assimilation)
         h, a = jax.vmap(self.update)(*state, x, observed)
+        return h, stop_gradient(a) if self.hold_attention else a
+
+    def correct(
+        self,
+        state: tuple[Array, Array],
+        x: Array,
+        observed: Bool[Array, "batch variables"],
+        read: Callable,
+        keep: Array,
+    ) -> tuple[Array, Array]:
+        """The state after a row of values of which `read(h, keep)` were expected, by a `Correction`; else as it is."""
+        update = self.update
+        if not isinstance(update, Correction):
+            return state
+        one = lambda h, a, x, o, k: update(h, a, x, o, lambda h: read(h, k))  # noqa: E731
+        jumped = observed.any(axis=1)
+        after = jax.vmap(one)(*state, x, observed, keep)
+        h, a = (where_jumped(jumped, yes, no) for yes, no in zip(after, state, strict=True))
         return h, stop_gradient(a) if self.hold_attention else a
 
     def _right_hand_side(self) -> Callable:
@@ -297,7 +332,8 @@ class _Coupled(eqx.Module):
         attended = self.attention(h, held)
         dh = evaluate_field(self.f, t, attended, h, held)
         seen = stop_gradient((attended, h)) if self.hold_attention else (attended, h)
-        da = evaluate_field(self.g, t, *seen, a)
+        flow = lambda h: evaluate_field(self.f, t, self.attention(h, held), h, held)  # noqa: E731
+        da = evaluate_field(self.g, t, *seen, a, flow)
         return dh, stop_gradient(da) if self.hold_attention else da
 
 

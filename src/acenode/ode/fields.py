@@ -15,8 +15,9 @@ from ..layers import Init, Linear, mlp, scale_last
 class VectorField(eqx.Module):
     """A vector field of a `CoEvolvingODE` that says what it sees, as f or as g.
 
-    `takes` names the arguments after t, in order: `attended` (h' of Equation 4, h'' of Equation 5), `state` (h) and
-    `attention` (a). Any other callable is given the attended state alone, as the paper has it.
+    `takes` names the arguments after t, in order: `attended` (h' of Equation 4, h'' of Equation 5), `state` (h),
+    `attention` (a) and, for a g, `flow` (the function h -> dh/dt at this moment). Any other callable is given the
+    attended state alone, as the paper has it.
     """
 
     takes: eqx.AbstractVar[tuple[str, ...]]
@@ -31,10 +32,10 @@ class VectorField(eqx.Module):
         return False
 
 
-def evaluate_field(field: Callable, t, attended, h, a):
+def evaluate_field(field: Callable, t, attended, h, a, flow: Callable | None = None):
     """A vector field at what it sees."""
     takes = field.takes if isinstance(field, VectorField) else ("attended",)
-    given = {"attended": attended, "state": h, "attention": a}
+    given = {"attended": attended, "state": h, "attention": a, "flow": flow}
     return field(t, *(given[name] for name in takes))
 
 

@@ -110,6 +110,15 @@ class Zeros(eqx.Module):
         return jnp.zeros((h0.shape[0], *self.shape), h0.dtype)
 
 
+class Learned(eqx.Module):
+    """An attention that begins as learned numbers, the same for every sample."""
+
+    value: Float[Array, "..."]
+
+    def __call__(self, h0: Float[Array, "batch h *rest"]) -> Float[Array, "batch ..."]:
+        return jnp.broadcast_to(self.value, (h0.shape[0], *self.value.shape)).astype(h0.dtype)
+
+
 class Identity(eqx.Module):
     """Every dimension attends to itself: a(0) = `logit` times the identity matrix.
 

@@ -7,6 +7,7 @@ development sets (see `recipe`). `rows` gives the table on any packed set, also 
 import functools as ft
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -30,6 +31,7 @@ from ..ode import (
     NeuralODE,
     Solver,
     Zeros,
+    covariance_attention,
 )
 from ..series import Query, Series
 from ..tasks import Forecast, GaussianHead, Headed
@@ -44,6 +46,7 @@ SPAN = 10.0  # time units of a series: with 1 a gated unit is too slow to follow
 STEPS = 99  # at least, in a series; as many as the published sets have gaps
 HIDDEN, EXTRA, AS_MANY = 128, 5, 157
 HEADS, WIDTH = 4, 16  # of fast weights
+RANK = 8  # of a covariance
 CUT = (0.2 * SPAN, 0.8 * SPAN)
 HIDE = 0.2
 HORIZON = (physiome.CUT * SPAN, SPAN)
@@ -90,6 +93,13 @@ def recipe(epochs: int) -> Recipe:
     )
 
 
+def joint(epochs: int) -> Recipe:
+    """All parameters by one gradient and with one decay."""
+    whole = recipe(epochs)
+    decay = whole.weight_decay
+    return replace(whole, algorithm="joint", attention_decay=decay, initial_decay=decay)
+
+
 # --- models -----------------------------------------------------------------------------------------------------
 
 
@@ -100,39 +110,47 @@ def solver(moments: int) -> Solver:
     return Solver("euler", step=SPAN / steps, max_steps=steps + 3)
 
 
-def _bayes(ode: Callable[[Array, Solver], object], size: int = HIDDEN, extra: int = 0) -> Callable[..., Headed]:
+def _bayes(ode: Callable[[Array, Solver, int], object], size: int = HIDDEN, extra: int = 0) -> Callable[..., Headed]:
     """Builds GRU-ODE-Bayes with the given ODE; without dropout and without the penalty of its jump."""
 
     def build(key: Array, variables: int, moments: int) -> Headed:
         one, two = jax.random.split(key)
-        made = ode(one, solver(moments))
+        made = ode(one, solver(moments), variables)
         model = gru_ode_bayes(variables, made, size, extra=extra, width=size, dropout=0.0, mixing=0.0, key=two)
         return Headed(model, None)
 
     return build
 
 
-def plain(size: int = HIDDEN) -> Callable[[Array, Solver], NeuralODE]:
-    return lambda key, solver: NeuralODE(GRUField(size, key=key), solver)
+def plain(size: int = HIDDEN) -> Callable[[Array, Solver, int], NeuralODE]:
+    return lambda key, solver, variables: NeuralODE(GRUField(size, key=key), solver)
 
 
-def augmented(key: Array, solver: Solver) -> AugmentedODE:
+def augmented(key: Array, solver: Solver, variables: int) -> AugmentedODE:
     return AugmentedODE(GRUField(HIDDEN + EXTRA, key=key), EXTRA, solver)
 
 
-def fast_weights(key: Array, solver: Solver, *, evolution: bool = True, update: bool = True) -> CoEvolvingODE:
+def fast_weights(key: Array, solver: Solver, variables: int) -> CoEvolvingODE:
     """A GRU conditioned on fast weights, which evolve by the delta rule and into which observations write."""
     one, two, three, four = jax.random.split(key, 4)
     heads = (HEADS, WIDTH)
     return CoEvolvingODE(
         ConditionedGRUField(HIDDEN, attended=HEADS * WIDTH, key=one),
-        DeltaRule(HIDDEN, *heads, key=two) if evolution else None,
+        DeltaRule(HIDDEN, *heads, key=two),
         FastWeights(HIDDEN, *heads, key=three),
         Zeros((HEADS, WIDTH, WIDTH)),
         solver,
-        "evolved" if evolution else "frozen",
-        update=DeltaRuleUpdate(HIDDEN, *heads, key=four) if update else None,
+        update=DeltaRuleUpdate(HIDDEN, *heads, key=four),
     )
+
+
+def covariance(evolves: bool = True) -> Callable[[Array, Solver, int], CoEvolvingODE]:
+    def build(key: Array, solver: Solver, variables: int) -> CoEvolvingODE:
+        one, two = jax.random.split(key)
+        f = GRUField(HIDDEN, key=one)
+        return covariance_attention(f, HIDDEN, variables, RANK, solver=solver, evolves=evolves, key=two)
+
+    return build
 
 
 def _gru_d(key: Array, variables: int, moments: int) -> Headed:
@@ -172,6 +190,7 @@ class Model(NamedTuple):
     controls: tuple[str, ...] = ()
     own_settings: tuple[str, ...] = ()
     learning_rate: float = 2e-2
+    recipe: Callable[[int], Recipe] = recipe
 
 
 def _modern(model: Any, causal: bool, learning_rate: float, **sizes: int | float) -> Model:
@@ -188,6 +207,7 @@ def _modern(model: Any, causal: bool, learning_rate: float, **sizes: int | float
 
 
 PLAIN, LARGER, AUGMENTED = "GRU-ODE-Bayes", "GRU-ODE-Bayes, as many weights", "Augmented-GRU-ODE-Bayes"
+COVARIANCE, FROZEN = "ACE-GRU-ODE-Bayes, covariance", "GRU-ODE-Bayes, frozen covariance"
 OF_SIZE: dict[str, object] = {"hidden": HIDDEN}
 MODELS: dict[str, Model] = {
     "GRU-D": Model(_gru_d, config=OF_SIZE, learning_rate=3e-3),  # not tuned yet
@@ -206,6 +226,20 @@ MODELS: dict[str, Model] = {
         base=PLAIN,
         controls=(AUGMENTED, LARGER),
     ),
+    FROZEN: Model(
+        _bayes(covariance(evolves=False)),
+        config={**OF_SIZE, "rank": RANK, "covariance": "learned numbers"},
+        own_settings=("covariance",),
+        recipe=joint,
+    ),
+    COVARIANCE: Model(
+        _bayes(covariance()),
+        config={**OF_SIZE, "rank": RANK, "covariance": "evolves"},
+        base=PLAIN,
+        own_settings=("covariance",),
+        controls=(AUGMENTED, LARGER, FROZEN),
+        recipe=joint,
+    ),
 }
 
 
@@ -222,7 +256,7 @@ def row(name: str, dataset: str) -> Row:
         data=ft.partial(prepared, dataset, model.causal),
         task=task,
         build=model.build,
-        recipe=recipe,
+        recipe=model.recipe,
         epochs=100,
         learning_rate=model.learning_rate,
         penalty=0.0,

@@ -20,8 +20,8 @@ def has_health(model: PyTree, task: Task) -> bool:
     """Whether there is a g that may change the weights, and a task that can show the attention."""
     if not (isinstance(task, AttentionTask) and has_attention(model)):
         return False
-    g = _first(model).g
-    return not (isinstance(g, VectorField) and g.keeps_weights)
+    odes = _evolving(model)
+    return bool(odes) and not (isinstance(odes[0].g, VectorField) and odes[0].g.keeps_weights)
 
 
 def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRNGKeyArray) -> dict[str, Array]:
@@ -32,7 +32,7 @@ def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRN
     - `attended_variance`: the part of the variance of h over its dimensions that the attended state has; NaN for an
       attention whose `output` is more than h.
     """
-    attention = _first(model).attention
+    attention = _evolving(model)[0].attention
     h, a = task.attention_path(model, batch, key)
     weights = attention.weights(a)
     change = jnp.abs(weights - weights[:, :1]).reshape(len(a), -1).max(axis=1)
@@ -43,9 +43,10 @@ def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRN
     return dict(zip(NAMES, values, strict=True))
 
 
-def _first(model: PyTree) -> CoEvolvingODE:
+def _evolving(model: PyTree) -> list[CoEvolvingODE]:
+    """The ODEs with a g."""
     nodes = jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))
-    return next(n for n in nodes if isinstance(n, CoEvolvingODE) and n.g is not None)
+    return [n for n in nodes if isinstance(n, CoEvolvingODE) and n.g is not None]
 
 
 def _entropy(attention: Attention, weights: Float[Array, "batch ..."]) -> Float[Array, ""]:
