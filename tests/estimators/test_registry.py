@@ -51,16 +51,15 @@ def test_every_model_answers_with_the_right_shapes(model):
         head = made.model.emission if made.head is None else made.head
         return trace, jax.vmap(jax.vmap(head))(trace.states[0])
 
-    trace, (mean, log_variance) = answer(
-        without_sampling(eqx.nn.inference_mode(some_weights(estimator))), panel.series, queried
-    )
+    made = without_sampling(eqx.nn.inference_mode(some_weights(estimator)))
+    trace, (mean, log_variance) = answer(made, panel.series, queried)
     assert mean.shape == log_variance.shape == (5, 3, 2)
     assert np.isfinite(mean).all() and np.isfinite(log_variance).all()
     assert trace.summary.shape == (1, 5, kind.summary(sizes(estimator.settings_, 2)))
     assert not trace.stats.failed.any()
     if kind.attends is not None:
         size = 2 if kind.attends == "variables" else 6
-        assert trace.attention.shape == (1, 5, 3, size, size)
+        assert made.model.ode.attention.weights(trace.attention).shape == (1, 5, 3, size, size)
 
 
 def test_names_are_known_or_refused():

@@ -40,6 +40,8 @@ PARAMETERS = {  # with five channels, as LI01
     "Augmented-GRU-ODE-Bayes": 162_076,
     "GRU-ODE-Bayes, as many weights": 223_828,
     "ACE-GRU-ODE-Bayes, fast weights": 219_408,
+    "GRU-ODE-Bayes, frozen covariance": 155_017,
+    "ACE-GRU-ODE-Bayes, covariance": 157_066,
 }
 
 

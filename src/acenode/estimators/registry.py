@@ -37,6 +37,7 @@ from ..ode import (
     NeuralODE,
     Pairwise,
     Solver,
+    covariance_attention,
     pairwise_field,
 )
 from ..tasks import Headed
@@ -86,6 +87,11 @@ def _gru_ode_attentive(s: Sizes, key):
     one, two = jax.random.split(key)
     f, g = GRUField(s.hidden, self_decay=True, key=one), pairwise_field("gru_linear", s.hidden, key=two)
     return CoEvolvingODE(f, g, Pairwise(), Correlation(s.hidden))
+
+
+def _gru_ode_covariance(s: Sizes, key):
+    one, two = jax.random.split(key)
+    return covariance_attention(GRUField(s.hidden, key=one), s.hidden, s.variables, key=two)
 
 
 def _rows_attentive(s: Sizes, key):
@@ -150,6 +156,13 @@ MODELS: dict[str, Entry] = {
         None,
         "GRU-ODE-Bayes with a hidden row for each variable and a co-evolving attention between the variables",
         "variables",
+    ),
+    "ace-covariance": Entry(
+        _bayes(_gru_ode_covariance),
+        _hidden,
+        None,
+        "GRU-ODE-Bayes with a co-evolving covariance of its hidden dimensions, by which observations correct them",
+        "hidden dimensions",
     ),
     "ace-gru-ode-bayes": Entry(
         _bayes(_gru_ode_attentive),
