@@ -3,7 +3,7 @@
     python benchmarks/forms.py --data-dir FOLDER --sets LI01 --forms plain signed --out forms-h200
 
 Two folds, 60 of 100 epochs, the settings of the table's GRU-ODE-Bayes; the best validation MSE of each fold. All but
-"plain" and "as many weights" have an attention state that evolves and that observations write into. Those called joint
+"plain", "as many weights" and "frozen covariance" have an attention state that evolves and that observations write into. Those called joint
 train all parameters by one gradient, the others by Algorithm 1. Test data are not looked at.
 """
 
@@ -33,7 +33,7 @@ from acenode.ode import (
     Zeros,
 )
 from acenode.paper import physiome
-from acenode.train import Member, Run, parameter_count
+from acenode.train import Member, Recipe, Run, parameter_count
 
 HIDDEN = physiome.HIDDEN
 ROWS, CHANNELS = 16, HIDDEN // 16  # of h, where it is cut into rows
@@ -185,16 +185,22 @@ def pace(key: Array, solver: Solver, variables: int):
     return CoEvolvingODE(f, g, Pace(), Zeros((HIDDEN,)), solver, update=update)
 
 
-FORMS: dict[str, tuple[Callable, int, str | None]] = {  # the ODE, the size of h, and how it is trained
-    "plain": (physiome.plain(), HIDDEN, None),
-    "as many weights": (physiome.plain(physiome.AS_MANY), physiome.AS_MANY, None),
-    "fast weights": (fast_weights, HIDDEN, None),
-    "fast weights, joint": (fast_weights, HIDDEN, "joint"),
-    "fast weights, faded in, joint": (ft.partial(fast_weights, form=Faded), HIDDEN, "joint"),
-    "fast weights, 8 heads, joint": (ft.partial(fast_weights, heads=8), HIDDEN, "joint"),
-    "rows of h, signed, joint": (ft.partial(blocks, softmax=False), HIDDEN, "joint"),
-    "rows of h, softmax, joint": (ft.partial(blocks, softmax=True), HIDDEN, "joint"),
-    "pace of each dimension, joint": (pace, HIDDEN, "joint"),
+def by_one_gradient(epochs: int) -> Recipe:
+    return replace(physiome.recipe(epochs), algorithm="joint")
+
+
+FORMS: dict[str, tuple[Callable, int, Callable[[int], Recipe]]] = {  # the ODE, the size of h, and how it is trained
+    "plain": (physiome.plain(), HIDDEN, physiome.recipe),
+    "as many weights": (physiome.plain(physiome.AS_MANY), physiome.AS_MANY, physiome.recipe),
+    "fast weights": (fast_weights, HIDDEN, physiome.recipe),
+    "fast weights, joint": (fast_weights, HIDDEN, by_one_gradient),
+    "fast weights, faded in, joint": (ft.partial(fast_weights, form=Faded), HIDDEN, by_one_gradient),
+    "fast weights, 8 heads, joint": (ft.partial(fast_weights, heads=8), HIDDEN, by_one_gradient),
+    "rows of h, signed, joint": (ft.partial(blocks, softmax=False), HIDDEN, by_one_gradient),
+    "rows of h, softmax, joint": (ft.partial(blocks, softmax=True), HIDDEN, by_one_gradient),
+    "pace of each dimension, joint": (pace, HIDDEN, by_one_gradient),
+    "covariance, joint": (physiome.covariance(), HIDDEN, physiome.joint),
+    "frozen covariance, joint": (physiome.covariance(evolves=False), HIDDEN, physiome.joint),
 }
 
 
@@ -202,12 +208,10 @@ def validated(dataset: str, name: str, epochs: int, data_dir: str | None) -> dic
     began = time.perf_counter()
     row, folds = physiome.row(physiome.PLAIN, dataset), [0, 1]
     prepared = row.data(data_dir, folds)
-    ode, size, algorithm = FORMS[name]
+    ode, size, recipe = FORMS[name]
     build = ft.partial(physiome._bayes(ode, size), **prepared.given)
-    recipe = physiome.recipe(epochs)
-    recipe = recipe if algorithm is None else replace(recipe, algorithm=algorithm)
     members = [Member(fold, fold, row.learning_rate, 0.0) for fold in folds]
-    run = Run(build, row.task, prepared.data, prepared.splits, recipe, members)
+    run = Run(build, row.task, prepared.data, prepared.splits, recipe(epochs), members)
     while not run.finished:
         run.epoch()
     done = run.result()
