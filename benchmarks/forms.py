@@ -3,8 +3,8 @@
     python benchmarks/forms.py --data-dir FOLDER --sets LI01 --forms plain signed --out forms-h200
 
 Two folds, 60 of 100 epochs, the settings of the table's GRU-ODE-Bayes; the best validation MSE of each fold. All but
-"plain", "as many weights" and "frozen covariance" have an attention state that evolves and that observations write into. Those called joint
-train all parameters by one gradient, the others by Algorithm 1. Test data are not looked at.
+"plain", "as many weights" and "frozen covariance" have an attention that evolves and that observations write into.
+Those called joint train all parameters by one gradient, the others by Algorithm 1. Test data are not looked at.
 """
 
 import functools as ft
