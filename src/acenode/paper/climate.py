@@ -36,6 +36,7 @@ from ..tasks import Forecast, GaussianHead, Headed
 from ..train import Recipe
 from .baselines import Baseline, Predicted, gaussian_scores, last_value
 from .bayes import (
+    ALIVE,
     CHANNEL_INDEPENDENT,
     CHANNELS,
     CONDITIONED,
@@ -153,6 +154,7 @@ class Model(NamedTuple):
     base: str = ""  # the row that it extends by an attention
     controls: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # that attend to each other
+    lambda_: float = 1e-2
 
 
 def _published(build: Callable, base: str = "", /, *controls: str, **config: object) -> Model:
@@ -183,7 +185,7 @@ MODELS: dict[str, Model] = {
     UNIFORM: _published(_rows(uniform_attention(VARIABLES)), **BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": _published(
         _rows(between_variables(VARIABLES)), CHANNEL_INDEPENDENT, UNIFORM, **BY_ROWS
-    )._replace(variables=ushcn_raw.ELEMENTS),
+    )._replace(variables=ushcn_raw.ELEMENTS, lambda_=ALIVE),
     DENSE: _published(_bayes(attentive(SIZE, initial="dense")), PLAIN, **KEPT),
 }
 
@@ -201,7 +203,7 @@ def row(name: str) -> Row:
         recipe=model.recipe,
         epochs=100,
         learning_rate=1e-3,
-        penalty=1e-2,
+        penalty=model.lambda_,
         protocol=PROTOCOL,
         config={"model_penalty": model.penalty, **model.config},
         base=model.base,

@@ -18,6 +18,7 @@ from ..tasks import Forecast
 from ..train import Recipe
 from .baselines import Baseline
 from .bayes import (
+    ALIVE,
     CHANNEL_INDEPENDENT,
     CHANNELS,
     CONDITIONED,
@@ -86,6 +87,7 @@ class Model(NamedTuple):
     base: str = ""  # the row that it extends by an attention
     controls: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()  # that attend to each other
+    lambda_: float = 1e-2
 
 
 def _whole(build: Callable, base: str = "", **config: object) -> Model:
@@ -99,6 +101,7 @@ MODELS: dict[str, Model] = {
     PLAIN: _whole(_bayes(plain(SIZE))),
     AUGMENTED: _whole(_bayes(augmented(SIZE), extra=EXTRA)),
     "ACE-GRU-ODE-Bayes": _whole(_bayes(attentive(SIZE)), PLAIN, **KEPT),
+    "ACE-GRU-ODE-Bayes, renewed": _whole(_bayes(attentive(SIZE, renew=True)), PLAIN, jump="attention renewed"),
     "ACE-GRU-ODE-Bayes, self-decay": _whole(_bayes(attentive(SIZE, self_decay=True)), PLAIN, **SELF_DECAY),
     "ACE-GRU-ODE-Bayes, self-decay, temperature 0.1": _whole(
         _bayes(attentive(SIZE, self_decay=True, temperature=TEMPERATURE)), PLAIN, **SELF_DECAY, temperature=TEMPERATURE
@@ -107,13 +110,13 @@ MODELS: dict[str, Model] = {
     CHANNEL_INDEPENDENT: Model(_rows(channel_independent(VARIABLES)), BY_ROWS),
     UNIFORM: Model(_rows(uniform_attention(VARIABLES)), BY_ROWS),
     "ACE-GRU-ODE-Bayes, between variables": Model(
-        _rows(between_variables(VARIABLES)), BY_ROWS, CHANNEL_INDEPENDENT, (UNIFORM,), ou.VARIABLES
+        _rows(between_variables(VARIABLES)), BY_ROWS, CHANNEL_INDEPENDENT, (UNIFORM,), ou.VARIABLES, ALIVE
     ),
 }
 
 
 def row(name: str) -> Row:
-    build, config, base, controls, variables = MODELS[name]
+    build, config, base, controls, variables, penalty = MODELS[name]
     return Row(
         table="double-ou",
         name=name,
@@ -123,7 +126,7 @@ def row(name: str) -> Row:
         recipe=recipe,
         epochs=30,
         learning_rate=3e-2,
-        penalty=1e-2,
+        penalty=penalty,
         config={"hidden": SIZE, "step": STEP, "learning_rate_falls": "half a cosine", **config},
         base=base,
         controls=controls,
