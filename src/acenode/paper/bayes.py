@@ -32,7 +32,7 @@ UNIFORM = "GRU-ODE-Bayes, uniform attention"
 KEPT: dict[str, object] = {"jump": "attention kept"}
 SELF_DECAY: dict[str, object] = {**KEPT, "decay": "of the state itself"}
 CONDITIONED: dict[str, object] = {**KEPT, "attention": "input of the GRU"}
-# Lambda of rows between variables, of the paper's grid: with 1e-2 the weights of the leaky g are gone after four epochs.
+# Lambda of rows between variables, from the paper's grid: with 1e-2 a leaky g has lost its weights after four epochs.
 ALIVE = 0.0
 TEMPERATURE = 0.1  # of the softmax, by validation: with 1 the first attention is nearly the mean of all of h
 

@@ -197,8 +197,8 @@ MILD = Restraint(hide=0.0, weight_decay=1e-2, average=0.0)  # by validation; the
 STRONG = Restraint(hide=0.3, weight_decay=1e-2, average=0.99)  # by cross-validation on the training records
 
 
-# Lambda, of the paper's grid. With its best, 1e-2, all weights of g are gone after four epochs: the gradient of the task
-# on them has a norm of 2e-4, that of the penalty is 1e-2.
+# Lambda, from the paper's grid. With its best, 1e-2, all weights of g are gone after four epochs: the gradient of the
+# task on them has a norm of 2e-4, that of the penalty is 1e-2.
 ALIVE = 1e-4
 
 
