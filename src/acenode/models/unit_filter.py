@@ -20,7 +20,7 @@ from ..ode import (
     MessageField,
     Solver,
 )
-from ..ode.coevolve import Assimilation
+from ..ode.updates import Assimilation
 from ..series import Series
 from .first_attention import PairEncoder
 from .gru_ode_bayes import GRUODEBayes

@@ -6,11 +6,7 @@ from .attention import (
     Pairwise as Pairwise,
     Residual as Residual,
 )
-from .coevolve import (
-    Assimilation as Assimilation,
-    CoEvolvingODE as CoEvolvingODE,
-    Correction as Correction,
-)
+from .coevolve import CoEvolvingODE as CoEvolvingODE
 from .constant import Constant as Constant
 from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
 from .convolution import Conv as Conv, GroupNorm as GroupNorm
@@ -60,7 +56,9 @@ from .path import Path as Path
 from .signed import MessageField as MessageField, Signed as Signed
 from .solver import BatchCoupled as BatchCoupled, Solver as Solver, Stats as Stats, Status as Status
 from .updates import (
+    Assimilation as Assimilation,
     AttentionUpdate as AttentionUpdate,
+    Correction as Correction,
     MessageDeltaRule as MessageDeltaRule,
     PairUpdate as PairUpdate,
 )

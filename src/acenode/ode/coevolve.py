@@ -1,7 +1,6 @@
 """Attentive co-evolving ODEs: the paper's method, Equations 3 to 5."""
 
 import functools as ft
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -21,36 +20,10 @@ from .fields import evaluate_field
 from .initial import Correlation, correlation
 from .path import Path, check_query
 from .solver import SAMPLES, BatchCoupled, Solver, check_solver
-from .updates import AttentionUpdate
+from .updates import Assimilation, AttentionUpdate, Correction
 
 Evolution = Literal["evolved", "frozen", "fixed"]
 Stacked = bool | Literal["auto"]
-
-
-class Assimilation(eqx.Module):
-    """An `update` that takes observed values and changes hidden state and attention together, for one sample."""
-
-    @abstractmethod
-    def __call__(
-        self, h: Float[Array, "..."], a: Float[Array, "..."], x: Float[Array, " variables"], observed: Array
-    ) -> tuple[Array, Array]:
-        """h and a after a row of values, of which those `observed` count."""
-
-
-class Correction(eqx.Module):
-    """An `update` that changes hidden state and attention by how far observed values are from those that the model
-    reads from h, before the model's own jump, for one sample."""
-
-    @abstractmethod
-    def __call__(
-        self,
-        h: Float[Array, "..."],
-        a: Float[Array, "..."],
-        x: Float[Array, " variables"],
-        observed: Array,
-        read: Callable,
-    ) -> tuple[Array, Array]:
-        """h and a after a row of values, of which those `observed` count; `read(h)` are the values expected."""
 
 
 _KNOTS = 33  # times at which a batch-wide attention is stored for evaluation

@@ -24,10 +24,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .attention import Attention
-from .coevolve import CoEvolvingODE, Correction
+from .coevolve import CoEvolvingODE
 from .fields import VectorField
 from .initial import Learned
 from .solver import Solver
+from .updates import Correction
 
 _CONJUGATE_STEPS = 3
 

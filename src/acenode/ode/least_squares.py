@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .attention import Attention
-from .coevolve import Assimilation
 from .constant import Constant
 from .fields import VectorField
 from .signed import Signed
+from .updates import Assimilation
 
 
 class LeastSquares(Attention):

@@ -1,9 +1,11 @@
-"""What an observation does to the attention between rows: updates of a at a jump of h.
+"""What an observation does to the attention: the kinds of updates, and those of attentions between rows.
 
-An update belongs to theta_g. Those of fast weights and of the least-squares attention are beside these forms.
+An update belongs to theta_g. Those of fast weights, of the least-squares attention and of a covariance are beside these
+forms.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -23,6 +25,32 @@ class AttentionUpdate(eqx.Module):
         self, attention: Attention, a: Float[Array, "..."], before: Float[Array, "..."], after: Float[Array, "..."]
     ) -> Float[Array, "..."]:
         """a after an observation that changed h from `before` to `after`."""
+
+
+class Assimilation(eqx.Module):
+    """An `update` that takes observed values and changes hidden state and attention together, for one sample."""
+
+    @abstractmethod
+    def __call__(
+        self, h: Float[Array, "..."], a: Float[Array, "..."], x: Float[Array, " variables"], observed: Array
+    ) -> tuple[Array, Array]:
+        """h and a after a row of values, of which those `observed` count."""
+
+
+class Correction(eqx.Module):
+    """An `update` that changes hidden state and attention by how far observed values are from those that the model
+    reads from h, before the model's own jump, for one sample."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        h: Float[Array, "..."],
+        a: Float[Array, "..."],
+        x: Float[Array, " variables"],
+        observed: Array,
+        read: Callable,
+    ) -> tuple[Array, Array]:
+        """h and a after a row of values, of which those `observed` count; `read(h)` are the values expected."""
 
 
 class MessageDeltaRule(AttentionUpdate):
