@@ -214,6 +214,19 @@ def _ranks(docs: Path, name: str, own: Frame) -> list[str]:
         made += [f"Over the {each['shared']} data sets that all of these rows have; p to the first row.", ""]
         made += table(["row", "average rank", "wins", "p (Wilcoxon, Holm)"], rows)
         made += _figure(docs, each["picture"]) if each["picture"] else []
+        if each["pairs"]:
+            made += ["Attentive rows over the data sets that both of a pair have:", ""]
+            lines = [
+                [
+                    plain(p["row"]),
+                    plain(p["other"]),
+                    f"{p['wins']} of {p['sets']}",
+                    f"{p['change']:+.1%}",
+                    p_value(p["p_holm"]),
+                ]
+                for p in each["pairs"]
+            ]
+            made += table(["row", "compared with", "better on", "median change", "p (Wilcoxon, Holm)"], lines)
         if each["controls"]:
             made += [f"Not ranked, as a variant of a row that is: {plain('; '.join(each['controls']))}.", ""]
         if each["short"]:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from acenode.report.ranks import cliques, critical_difference, for_page, ranking
+from acenode.report.ranks import cliques, critical_difference, for_page, over_sets, ranking
 
 EFFECTS = {"good": -0.5, "fair": 0.0, "level": 0.01, "bad": 1.0}
 
@@ -88,3 +88,19 @@ def test_a_page_ranks_on_the_sets_that_were_run():
     shown = for_page("table", pd.concat([published, ours]), "mse")
     assert set(shown["means"]) == set(ours.dataset) and shown["sets"] == len(ours) == 7
     assert for_page("table", scored(4, seeds=5), "mse") is None
+
+
+def test_a_row_beside_another_over_the_sets_that_both_have():
+    scores = scored(seeds=5)
+    scores = scores[~((scores.row == "level") & (scores.dataset > "S3"))]
+    pairs = [("good", "fair"), ("fair", "bad"), ("good", "level"), ("good", "never run")]
+    found = for_page("table", scores, "mse", pairs=pairs)["pairs"]
+    means = scores.pivot(index="dataset", columns="row", values="mean")
+    assert [(line["row"], line["other"]) for line in found] == pairs[:2]  # on four sets there is nothing to test
+    for line in found:
+        row, other = means[line["row"]], means[line["other"]]
+        p = stats.wilcoxon(row - other).pvalue
+        assert line["sets"] == 10 and line["wins"] == (row < other).sum() == 10
+        assert line["p"] == pytest.approx(p) and line["p_holm"] == pytest.approx(2 * p)
+        assert line["change"] == pytest.approx((row / other - 1).median())
+    assert over_sets(scored(metric="accuracy"), "accuracy", pairs[:1])[0]["wins"] == 0

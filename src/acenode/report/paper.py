@@ -160,7 +160,9 @@ def rankings(table: str, own: Frame) -> list[dict[str, Any]]:
     """One for every metric of a table with several data sets."""
     of_rows = [row for row in TABLES.get(table, ()) if isinstance(row, Row)]
     controls = {name for row in of_rows for name in row.controls} - {row.base for row in of_rows}
-    made = (for_page(table, _with_published(own), metric, sorted(controls)) for metric in own.metric.unique())
+    pairs = dict.fromkeys((r.name, other) for r in of_rows if r.base for other in (r.base, *r.controls))
+    scores = _with_published(own)
+    made = (for_page(table, scores, metric, sorted(controls), pairs) for metric in own.metric.unique())
     return [each for each in made if each is not None]
 
 

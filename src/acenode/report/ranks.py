@@ -53,8 +53,37 @@ def ranking(scores: Frame, metric: str) -> Ranking:
     return Ranking(means, rows, sets, friedman, critical)
 
 
-def for_page(table: str, scores: Frame, metric: str, controls: Collection[str] = ()) -> dict[str, Any] | None:
-    """The ranking of a table, or nothing where too few data sets have been run for one.
+def over_sets(scores: Frame, metric: str, pairs: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Each row beside another over the data sets that both have, if there are enough: how often it is better, by how
+    much in the median, and Wilcoxon's p, with Holm's correction over all pairs."""
+    from scipy import stats
+
+    signed: Any = stats.wilcoxon
+    own = scores[scores.metric == metric]
+    means = own.pivot(index="dataset", columns="row", values="mean").replace([np.inf, -np.inf], np.nan)
+    made = []
+    for row, other in pairs:
+        both = means[[row, other]].dropna() if {row, other} <= set(means) else means.iloc[:0]
+        if len(both) < LEAST:
+            continue
+        ahead = both[row].map(lambda v: gain(v, metric)) - both[other].map(lambda v: gain(v, metric))
+        p = float(signed(ahead[ahead != 0]).pvalue) if ahead.any() else math.nan
+        change = float((both[row] / both[other] - 1).median())
+        made.append(
+            {"row": row, "other": other, "sets": len(both), "wins": int((ahead > 0).sum()), "change": change, "p": p}
+        )
+    return [{**line, "p_holm": p} for line, p in zip(made, holm([line["p"] for line in made]), strict=True)]
+
+
+def for_page(
+    table: str,
+    scores: Frame,
+    metric: str,
+    controls: Collection[str] = (),
+    pairs: Collection[tuple[str, str]] = (),
+) -> dict[str, Any] | None:
+    """The ranking of a table, or nothing where too few data sets have been run for one; and `pairs` of rows over the
+    data sets.
 
     `controls` are variants of a row that is ranked, there to explain it, and not ranked themselves; nor are rows that
     lack many of the data sets, which would leave few to compare all others on.
@@ -74,7 +103,7 @@ def for_page(table: str, scores: Frame, metric: str, controls: Collection[str] =
     rows = found.rows.reset_index(names="row").to_dict("records")
     shown = {"metric": metric, "shared": found.shared, "means": found.means.to_dict(), "rows": rows, "picture": drawn}
     left = {"short": short.to_dict(), "controls": [each for each in controls if each in count]}
-    return shown | {"sets": len(run), **left}
+    return shown | {"sets": len(run), "pairs": over_sets(own, metric, pairs), **left}
 
 
 def cliques(rows: Frame, critical: float) -> list[tuple[float, float]]:
