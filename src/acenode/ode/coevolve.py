@@ -225,10 +225,9 @@ class CoEvolvingODE(eqx.Module):
         read: Callable,
         keep: Array,
     ) -> tuple[Array, Array]:
-        """The state after a row of values of which `read(h, keep)` were expected, by a `Correction`; else as it is."""
+        """The state after a row of values of which `read(h, keep)` were expected, by an `update` that is a `Correction`."""
         update = self.update
-        if not isinstance(update, Correction):
-            return state
+        assert isinstance(update, Correction)
         one = lambda h, a, x, o, k: update(h, a, x, o, lambda h: read(h, k))  # noqa: E731
         jumped = observed.any(axis=1)
         after = jax.vmap(one)(*state, x, observed, keep)
