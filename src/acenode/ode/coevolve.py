@@ -225,7 +225,7 @@ class CoEvolvingODE(eqx.Module):
         read: Callable,
         keep: Array,
     ) -> tuple[Array, Array]:
-        """The state after a row of values of which `read(h, keep)` were expected, by an `update` that is a `Correction`."""
+        """The state after a row of values of which `read(h, keep)` were expected, by a `Correction`."""
         update = self.update
         assert isinstance(update, Correction)
         one = lambda h, a, x, o, k: update(h, a, x, o, lambda h: read(h, k))  # noqa: E731
