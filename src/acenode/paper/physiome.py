@@ -210,7 +210,7 @@ PLAIN, LARGER, AUGMENTED = "GRU-ODE-Bayes", "GRU-ODE-Bayes, as many weights", "A
 COVARIANCE, FROZEN = "ACE-GRU-ODE-Bayes, covariance", "GRU-ODE-Bayes, frozen covariance"
 OF_SIZE: dict[str, object] = {"hidden": HIDDEN}
 MODELS: dict[str, Model] = {
-    "GRU-D": Model(_gru_d, config=OF_SIZE, learning_rate=3e-3),  # not tuned yet
+    "GRU-D": Model(_gru_d, config=OF_SIZE),
     "LinODENet": _modern(LinODENet, True, 5e-3, hidden=HIDDEN, latent=HIDDEN),
     "CRU": _modern(CRU, True, 2e-2, latent=32, width=64),
     "Neural Flows": _modern(NeuralFlow, True, 2e-2, hidden=HIDDEN, width=HIDDEN, mixing=0.0),
