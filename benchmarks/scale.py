@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py --out scale-cpu
     python benchmarks/scale.py --large 1000000 --out scale-large
-    python benchmarks/scale.py --tuning 64 --out scale-tuning-h200
+    python benchmarks/scale.py --tuning 64 --series 2000 --rows 50 --out scale-tuning-h200
 
 All are ratios of times from this one process, in which a CPU is made to look like four devices. They share its cores:
 four cannot be quicker than one, and what is measured is what spreading costs. `--large` is apart from it: an epoch over
@@ -129,10 +129,10 @@ def _peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
+def tuning(trials: int, fits: int, epochs: int, series: int, rows: int = 10) -> dict:
     """`tune` against separate fits of as many epochs, a few of which are measured; compilation counts in both."""
     random = np.random.default_rng(0)
-    ids, hours = np.repeat(np.arange(series), 10), np.tile(np.arange(10.0), series)
+    ids, hours = np.repeat(np.arange(series), rows), np.tile(np.arange(float(rows)), series)
     values = np.sin(hours / 2 + ids) + 0.1 * random.normal(size=len(ids))
     columns = {"id": ids, "time": hours, "a": values, "b": np.cos(hours / 2 + ids)}
     frame = nw.from_dict(columns, backend=default_backend()).to_native()
@@ -153,6 +153,8 @@ def tuning(trials: int, fits: int, epochs: int, series: int) -> dict:
         "dropped_early": len([t for t in told if t.state.name == "PRUNED"]),
         "epochs_of_all_trials": sum(t.user_attrs["epochs"] for t in told),
         "epochs_of_a_fit": epochs,
+        "series": series,
+        "rows": rows,
         "tune_s": round(together, 2),
         "fits_measured_s": [round(s, 2) for s in separate],
         "separate_fits_s_extrapolated": round(expected, 1),
@@ -164,6 +166,8 @@ def main() -> None:
     parser = arguments(__doc__, "scale")
     parser.add_argument("--large", type=int, help="this alone: an epoch over so many series, streamed")
     parser.add_argument("--tuning", type=int, help="this alone: so many trials against separate fits")
+    parser.add_argument("--series", type=int, default=400, help="of the table for --tuning (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=10, help="of each of them (default: %(default)s)")
     quick = (given := parser.parse_args()).quick
     warnings.simplefilter("ignore", UserWarning)
     if given.large:
@@ -172,7 +176,7 @@ def main() -> None:
         print(f"\nwritten to {save(given.out, 'scale', quick, large=found)}")
         return
     if given.tuning:
-        found = tuning(given.tuning, 3, 2 if quick else 32, 40 if quick else 400)
+        found = tuning(given.tuning, 3, 2 if quick else 32, 40 if quick else given.series, given.rows)
         show(("what", "value"), [[name, value] for name, value in found.items()])
         print(f"\nwritten to {save(given.out, 'scale', quick, tuning=found)}")
         return

@@ -19,6 +19,7 @@ from .scores import Frame
 FOLDER = Path("results")  # beside the page
 LINES = 8  # at most, in one panel
 BINS = 12  # of time
+_LABEL = 72  # letters of a label that fit beside each other; longer ones are drawn smaller
 _TONES = {"significant gain": COLOURS[5], "significant loss": COLOURS[0]}
 
 Runs = Mapping[str, Sequence[Result]]
@@ -65,7 +66,7 @@ def pictures_over_sets(table: str, results: Sequence[Result]) -> list[Picture]:
     panels = {f"({k})" * (len(found) > LINES): part for k, part in enumerate(_parts(list(found), LINES), 1)}
     over = f"geometric mean over {', '.join(shared)}" if len(shared) > 1 else f"on {shared[0]}"
     says = f"Squared error of the test values over the horizon, {over}"
-    return [*_curves(f"{table}-error", found, panels, ("time", "squared error"), says, marker="o", ms=3)]
+    return [*_curves(f"{table}-error", found, panels, ("time", "squared error"), says, log=True, marker="o", ms=3)]
 
 
 def groups(names: Sequence[str], rows: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -127,7 +128,8 @@ def _intervals(table: str, compared: Frame) -> Iterator[Picture]:
                 axis.plot([line.low, line.high], [k, k], lw=1.6, color=colour)
                 axis.plot([line.difference], [k], "o", ms=5, color=colour)
                 label = literal(f"{line.row} less {line.other}")
-                axis.text(0, k - 0.28, label, transform=axis.get_yaxis_transform(), fontsize=7.5, va="center")
+                size = 7.5 * min(1, _LABEL / len(label))
+                axis.text(0, k - 0.28, label, transform=axis.get_yaxis_transform(), fontsize=size, va="center")
             axis.set(xlim=(-1.08 * limit, 1.08 * limit), ylim=(len(own) - 0.5, -0.6), xlabel=f"{metric} ({split})")
             axis.set(yticks=[])
             axis.ticklabel_format(axis="x", style="plain", useOffset=False)

@@ -119,11 +119,14 @@ def forecasts(
 # --- curves -----------------------------------------------------------------------------------------------------
 
 
-def curves(panels: Mapping[str, Mapping[str, Curve]], xlabel: str, ylabel: str, **look: Any):
-    """A panel below each other for each title: of every row the mean over seeds and, as a band, their range."""
+def curves(panels: Mapping[str, Mapping[str, Curve]], xlabel: str, ylabel: str, log: bool = False, **look: Any):
+    """A panel below each other for each title: of every row the mean over seeds and, as a band, their range.
+
+    `log` is for positive values of which some are many times others.
+    """
     with figure_style():
         import matplotlib.pyplot as plt
-        from matplotlib.ticker import MaxNLocator
+        from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
         columns = [1 if max(map(len, rows)) > 31 else 3 if max(map(len, rows)) < 18 else 2 for rows in panels.values()]
         heights = [2.1 + 0.17 * math.ceil(len(rows) / n) for rows, n in zip(panels.values(), columns, strict=True)]
@@ -138,11 +141,17 @@ def curves(panels: Mapping[str, Mapping[str, Curve]], xlabel: str, ylabel: str, 
                 colour, dashes = COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)]
                 axis.fill_between(places, low, high, color=colour, alpha=0.12, lw=0)
                 axis.plot(places, mean, color=colour, ls=dashes, lw=1.5, label=literal(row), **look)
-            axis.set_ylim(*_limits([values for _, values in rows.values()]))
+            if log:
+                axis.set_yscale("log")
+                axis.yaxis.set(
+                    major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}", minor_locator=NullLocator()
+                )
+            else:
+                axis.set_ylim(*_limits([values for _, values in rows.values()]))
+                axis.ticklabel_format(axis="y", useOffset=False)
             axis.set(xlabel=xlabel, ylabel=ylabel)
             axis.set_title(literal(title))
             axis.xaxis.set_major_locator(MaxNLocator(integer=xlabel == "epoch"))
-            axis.ticklabel_format(axis="y", useOffset=False)
             part.legend(loc="outside lower left", ncol=count, fontsize=8, handlelength=1.8, columnspacing=1)
         return figure
 
