@@ -1,5 +1,7 @@
 """How the library compiles what it runs."""
 
+import functools as ft
+import os
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -10,6 +12,10 @@ from .precision import products_in
 
 Function = TypeVar("Function", bound=Callable)
 
+# On a GPU XLA times many ways of every product while it compiles. For a step of covariance attention on an H200 (five
+# folds as one program) that took more than 250 s, without it 12 s. What `XLA_FLAGS` say of it counts more.
+_OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+
 
 def compiled(function: Function) -> Function:
     """`equinox.filter_jit` of it, with products of matrices in the precision around the call, or else in float32.
@@ -17,7 +23,17 @@ def compiled(function: Function) -> Function:
     A GPU left to itself multiplies with three decimal digits (TF32). A solver with a tolerance of more of them than the
     vector field has takes ever smaller steps in vain.
     """
-    return eqx.filter_jit(products_in()(function))  # type: ignore[return-value]
+    inner = products_in()(function)
+    plain, for_gpu = eqx.filter_jit(inner), eqx.filter_jit(inner, compiler_options=_options())
+
+    @ft.wraps(function)
+    def call(*args, **kwargs):
+        within = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
+        # Within another compiled function that one's options count, and JAX refuses others.
+        return (for_gpu if jax.default_backend() == "gpu" and not within else plain)(*args, **kwargs)
+
+    call.lower = plain.lower  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
 
 
 def compiled_quickly(function: Function, optimise: bool | Literal["auto"] = "auto") -> Function:
@@ -28,8 +44,13 @@ def compiled_quickly(function: Function, optimise: bool | Literal["auto"] = "aut
     """
     if optimise == "auto":
         optimise = jax.default_backend() != "cpu"
-    options = {} if optimise else {"compiler_options": {"xla_backend_optimization_level": 0}}
-    return eqx.filter_jit(products_in()(function), **options)  # type: ignore[return-value]
+    options = _options() if optimise else {"xla_backend_optimization_level": 0}
+    return eqx.filter_jit(products_in()(function), compiler_options=options)  # type: ignore[return-value]
+
+
+def _options() -> dict[str, int | bool]:
+    given = os.environ.get("XLA_FLAGS", "")
+    return {name: value for name, value in _OPTIONS.items() if name not in given}
 
 
 def loops(function: Callable, *args) -> bool:
