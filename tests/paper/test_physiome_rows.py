@@ -13,7 +13,7 @@ from acenode.datasets import physiome as data, physiome_raw
 from acenode.paper import physiome
 from acenode.paper.baselines import Baseline
 from acenode.paper.published import published
-from acenode.paper.row import Refused, Row
+from acenode.paper.row import Row
 from acenode.paper.tables import TABLES, rows_of
 from acenode.tasks import Headed
 
@@ -39,7 +39,6 @@ PARAMETERS = {  # with five channels, as LI01
     "GRU-ODE-Bayes": 152_836,
     "Augmented-GRU-ODE-Bayes": 162_076,
     "GRU-ODE-Bayes, as many weights": 223_828,
-    "ACE-GRU-ODE-Bayes, fast weights": 219_408,
     "GRU-ODE-Bayes, frozen covariance": 155_017,
     "ACE-GRU-ODE-Bayes, covariance": 157_066,
 }
@@ -72,15 +71,13 @@ def test_only_causal_models_see_whole_training_series(packed):
 
 
 def test_folds_follow_each_other_and_keep_their_parts_apart(packed):
-    prepared = physiome.row("GRU-D", "TOY").data(packed, [0, 3])
+    prepared = physiome.row("GRU-D", "TOY").data(packed, [0, 7])
     assert len(prepared.data) == 80 and prepared.given == {"variables": 3, "moments": 20}
     every = np.concatenate([np.concatenate(split) for split in prepared.splits])
     assert sorted(every) == list(range(80))
-    alone = data.fold(data.load("TOY", packed), 3, causal=True).query
+    alone = data.fold(data.load("TOY", packed), 7, causal=True).query
     np.testing.assert_array_equal(prepared.data.values[40:], alone.values)
     np.testing.assert_allclose(prepared.data.times[40:], physiome.SPAN * alone.times)
-    with pytest.raises(Refused, match="the folds are 0 to 4"):
-        physiome.row("GRU-D", "TOY").data(packed, [5])
 
 
 @pytest.mark.parametrize("moments", [4, 60, 100, 130])
@@ -121,8 +118,6 @@ def test_baselines_are_scored_by_fold_on_the_targets(packed):
     mean = [later[..., c][seen[..., c]].mean(dtype=float) for c in range(3)]
     error = np.square(query.values - mean)[split.test][query.scored[split.test]]
     np.testing.assert_allclose(physiome.baseline("training mean", "TOY").score(packed, [1])[0]["mse"], error.mean())
-    with pytest.raises(Refused, match="the folds are 0 to 4"):
-        physiome.baseline("LOCF", "TOY").score(packed, [7])
 
 
 def test_the_table_has_every_row_on_every_published_set():

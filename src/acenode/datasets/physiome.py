@@ -23,7 +23,6 @@ KEPT = 0.2  # probability that a value is observed
 CUT = 0.5  # of the time, which ends at 1: the context ends here
 LARGEST = 10.0  # series with a value beyond it are left out
 PARTS = (0.7, 0.2)  # training and validation; the rest is tested
-FOLDS = 5
 _SET = re.compile(r"[\w-]+")  # a name, not a path to a file elsewhere
 
 
