@@ -10,7 +10,7 @@ from jaxtyping import Array
 from acenode.models import ImageClassifier
 from acenode.ode import NeuralODE, Solver
 from acenode.tasks import ImageClassification, LabelledImages, Report, Task
-from acenode.tasks.classification import random_crops
+from acenode.tasks.classification import random_crops, random_flips
 
 # --- crops ----------------------------------------------------------------------------------------------------
 
@@ -63,6 +63,14 @@ def test_crops_follow_their_key(key):
     assert (np.asarray(first) != np.asarray(other)).any(axis=(1, 2, 3)).sum() >= 6
 
 
+def test_half_of_the_images_are_mirrored(key):
+    images = jnp.asarray(np.broadcast_to(numbered(4, 2), (400, 4, 4, 2)))
+    flipped = np.asarray(random_flips(images, key))
+    mirrored = (flipped == np.asarray(images)[:, :, ::-1]).all(axis=(1, 2, 3))
+    np.testing.assert_array_equal(flipped[~mirrored], images[~mirrored])
+    assert 150 < mirrored.sum() < 250
+
+
 # --- loss and metrics -----------------------------------------------------------------------------------------
 
 CLASSES, SIDE = 10, 6
@@ -113,6 +121,15 @@ def cross_entropy(logits, label) -> np.ndarray:
 def test_pixels_are_seen_as_parts_of_one():
     batch = LabelledImages(np.array([[[[0], [51]], [[102], [255]]]], np.uint8), np.array([3], np.int32))
     np.testing.assert_allclose(batch.images[0, ..., 0], [[0.0, 0.2], [0.4, 1.0]])
+
+
+def test_smoothed_labels_are_spread_over_all_classes(model, key):
+    batch = pictures()
+    (value, _), _ = loss_and_gradient(ImageClassification(padding=0, flip=True, smoothing=0.2), model, batch, key)
+    logits = classify(model, batch.images).logits  # the mean over a map does not see a flip
+    every = [cross_entropy(logits, np.full(len(batch.label), label)) for label in range(CLASSES)]
+    expected = 0.8 * cross_entropy(logits, batch.label) + 0.2 * np.mean(every, axis=0)
+    assert float(value) == pytest.approx(expected.mean(), rel=1e-10)
 
 
 @pytest.mark.slow

@@ -1,0 +1,76 @@
+"""How to train the image classifiers: learning rates and label smoothing by validation accuracy, at a short budget.
+
+    python benchmarks/image_recipe.py --data-dir FOLDER --table cifar10 --epochs 10 --out image-recipe-h200
+
+Half a cosine after a warm-up of a sixth of the steps, weight decay (not on theta_g), averaged parameters, random crops,
+on CIFAR10 flips too. The rates are members of one ensemble. Test images are not looked at.
+"""
+
+import time
+
+import optax
+from record import arguments, save, show
+
+from acenode.paper import images
+from acenode.tasks import ImageClassification
+from acenode.train import Member, Recipe, Run
+
+RATES = (0.02, 0.05, 0.1, 0.2)
+
+
+def recipe(epochs: int, steps: int, decay: float, algorithm: str) -> Recipe:
+    total = epochs * steps
+    return Recipe(
+        epochs=epochs,
+        batch_size=images.BATCH,
+        optimiser="momentum",
+        schedule=optax.warmup_cosine_decay_schedule(0.0, 1.0, total // 6, total),
+        algorithm=algorithm,
+        weight_decay=decay,
+        average=0.998,
+        eval_batch=500,
+    )
+
+
+def validated(table: str, name: str, epochs: int, smoothing: float, decay: float, algorithm: str, data_dir) -> dict:
+    began = time.perf_counter()
+    setting, prepared = images.SETTINGS[table], images.prepared(table, data_dir, [0])
+    task = ImageClassification(flip=table == "cifar10", smoothing=smoothing)
+    how = recipe(epochs, (setting.training - images.VALIDATION) // images.BATCH, decay, algorithm)
+    members = [Member(0, 0, rate, setting.penalty) for rate in RATES]
+    run = Run(images.models(table)[name].build, task, prepared.data, prepared.splits, how, members)
+    while not run.finished:
+        run.epoch()
+    return {
+        "row": name,
+        "smoothing": smoothing,
+        "decay": decay,
+        "algorithm": algorithm,
+        "accuracy": dict(zip(map(str, RATES), [float(score) for score in run.result().best_score], strict=True)),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], "image-recipe")
+    parser.add_argument("--data-dir", help="folder with the images, if not the usual one")
+    parser.add_argument("--table", default="cifar10", choices=tuple(images.SETTINGS), help="(default: %(default)s)")
+    parser.add_argument("--rows", nargs="+", default=["ODE-Net", "ACE-ODE-Net"], help="(default: %(default)s)")
+    parser.add_argument("--smoothing", nargs="+", type=float, default=[0.0, 0.1], help="(default: %(default)s)")
+    parser.add_argument("--decay", type=float, default=5e-4, help="of weights (default: %(default)s)")
+    parser.add_argument("--algorithm", default="alternating", help="or joint (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10, help="(default: %(default)s)")
+    given = parser.parse_args()
+    epochs, rows = 1 if given.quick else given.epochs, []
+    for name in given.rows:
+        for smoothing in given.smoothing:
+            told = (epochs, smoothing, given.decay, given.algorithm, given.data_dir)
+            rows.append(validated(given.table, name, *told))
+            print(rows[-1], flush=True)
+    shown = [(r["row"], r["smoothing"], *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
+    show(("row", "smoothing", *map(str, RATES)), shown)
+    print(save(given.out, "image-recipe", given.quick, table=given.table, epochs=epochs, rows=rows))
+
+
+if __name__ == "__main__":
+    main()
