@@ -4,9 +4,10 @@
 
 A map of at most 64 pixels stays on one multiprocessor. To shift it is a product with a matrix of zeros and ones, so
 that nothing goes through memory between the norm and the result. The gradient in the weights is left to XLA, which adds
-it up over the batch in one product. On a CPU it is interpreted and compared only. On an H200 it agrees (gradients to 4e-4 of the largest) and is slower: both
-steps of Algorithm 1 take 15.5 ms against 13.2 ms for one seed, 58 ms against 49 ms for five. So the library does not use
-it.
+it up over the batch in one product. On a CPU it is interpreted and compared only.
+
+On an H200 it agrees (gradients to 4e-4 of the largest) and is slower: both steps of Algorithm 1 take 15.5 ms against
+13.2 ms for one seed, 58 ms against 49 ms for five. So the library does not use it.
 """
 
 import functools as ft
