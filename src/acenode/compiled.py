@@ -7,6 +7,7 @@ from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
+import jax.core
 
 from .precision import products_in
 
@@ -24,7 +25,8 @@ def compiled(function: Function) -> Function:
     vector field has takes ever smaller steps in vain.
     """
     inner = products_in()(function)
-    plain, for_gpu = eqx.filter_jit(inner), eqx.filter_jit(inner, compiler_options=_options())
+    plain = eqx.filter_jit(inner)
+    for_gpu = eqx.filter_jit(inner, compiler_options=_options())  # type: ignore[call-overload]
 
     @ft.wraps(function)
     def call(*args, **kwargs):
