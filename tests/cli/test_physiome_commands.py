@@ -142,7 +142,5 @@ def test_bad_calls_of_reproduce_are_told(tmp_path):
     assert "no packed set 'FOO'" in refused("reproduce", "physiome", "--set", "TOY", "--set", "FOO", *places)
     assert "has no row 'GRU-E'" in refused("reproduce", "physiome", "--set", "TOY", "--row", "GRU-E", *places)
     assert "only physiome has" in refused("reproduce", "mnist", "--set", "TOY", *places)
-    told = refused("reproduce", "physiome", "--set", "TOY", "--row", "LOCF", "--seeds", 6, *places)
-    assert "the folds are 0 to 4" in told
     path = pack(tmp_path / "physiome", x=clean().values * float("nan"))
     assert f"{path}: x holds NaN" in refused("reproduce", "physiome", "--row", "LOCF", *places)
