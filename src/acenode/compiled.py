@@ -14,15 +14,16 @@ from .precision import products_in
 Function = TypeVar("Function", bound=Callable)
 
 # On a GPU XLA times many ways of every product while it compiles. For a step of covariance attention on an H200 (five
-# folds as one program) that took more than 250 s, without it 12 s. What `XLA_FLAGS` say of it counts more.
+# folds as one program) that took more than 250 s, without it 12 s. Products by Triton are slow without it, so they are
+# left out too. Flags named in `XLA_FLAGS` take precedence.
 _OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
 def compiled(function: Function) -> Function:
     """`equinox.filter_jit` of it, with products of matrices in the precision around the call, or else in float32.
 
-    A GPU left to itself multiplies with three decimal digits (TF32). A solver with a tolerance of more of them than the
-    vector field has takes ever smaller steps in vain.
+    A GPU left to itself multiplies with three decimal digits (TF32). A solver whose tolerance is finer than that takes
+    ever smaller steps in vain. On a GPU it is compiled without autotuning.
     """
     inner = products_in()(function)
     plain = eqx.filter_jit(inner)
@@ -34,7 +35,7 @@ def compiled(function: Function) -> Function:
         # Within another compiled function that one's options count, and JAX refuses others.
         return (for_gpu if jax.default_backend() == "gpu" and not within else plain)(*args, **kwargs)
 
-    call.lower = plain.lower  # type: ignore[attr-defined]
+    call.lower = plain.lower  # without these options  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 

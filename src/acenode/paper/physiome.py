@@ -1,8 +1,8 @@
 """Physiome-ODE: forecasts of physiological systems, one configuration of each model for all sets.
 
-A seed is a fold of the data, a draw of split, noise and masks; the benchmark has five. Settings of GRU-ODE-Bayes and
-its variants were chosen on validation data of development sets (see `recipe`). `rows` gives the table on any packed
-set, also one that is not among the published.
+A seed is a fold of the data, a draw of split, noise and masks; the benchmark has five. Settings of GRU-ODE-Bayes
+were chosen on validation data of five sets (see `recipe`), the covariance on that of LI01, KAR02, WOL03, REV01 and
+HOD01. `rows` gives the table on any packed set, also one that is not among the published.
 """
 
 import functools as ft
