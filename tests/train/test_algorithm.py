@@ -76,6 +76,9 @@ class Loop:
         if recipe.clip is not None and main:
             length = np.sqrt(sum(float((slopes[n] ** 2).sum()) for n in main))
             slopes |= {n: slopes[n] * min(1.0, recipe.clip / length) for n in main}
+        if recipe.clip is not None and recipe.algorithm == "joint":
+            for n in ("g", "q"):
+                slopes[n] = slopes[n] * min(1.0, recipe.clip / np.linalg.norm(slopes[n]))
         slopes |= {n: slopes[n] + recipe.weight_decay * self.p[n] for n in main}
         update, self.states[second] = self.update(slopes, self.states[second])
         self.p |= {n: self.p[n] + np.asarray(update[n]) for n in names}
@@ -115,6 +118,7 @@ CASES = {
     ),
     "by epoch": Recipe(epochs=3, batch_size=5, optimiser="sgd", unit="epoch", norm="l1", schedule=lambda i: 0.9**i),
     "joint": Recipe(epochs=3, batch_size=5, optimiser=OWN, algorithm="joint", norm="l1"),
+    "joint, clipped": Recipe(epochs=3, batch_size=5, optimiser="adam", algorithm="joint", clip=0.01),
 }
 
 

@@ -11,6 +11,7 @@ from toy_task import Field, Pairs, Regression, Toy, build, leaves, pairs, same
 from acenode.ode import CoEvolvingODE, Constant, Correlation, Pairwise
 from acenode.train import Recipe, groups
 from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step, optimisers_of
+from acenode.train.groups import belongs
 
 RATE = 0.125
 PENALTY = 0.5
@@ -168,6 +169,16 @@ def test_the_tally_takes_the_gradient_on_theta_g_apart():
         _, tally = stepped(step, recipe, model)
         np.testing.assert_allclose(tally.attention_gradient, jnp.linalg.norm(slope.ode.g.w), rtol=1e-12)
         np.testing.assert_allclose(tally.penalty_gradient, PENALTY, rtol=1e-12)  # the norm has a slope of length 1
+
+
+def test_a_joint_step_clips_each_group():
+    model, clip = build(jax.random.key(1)), 1e-3
+    after, _ = stepped(main_step, Recipe(optimiser="sgd", algorithm="joint", clip=clip), model)
+    for group in ("main", "attention", "initial"):
+        own = belongs(model, group)
+        pairs = zip(*(jax.tree.leaves(eqx.filter(each, own)) for each in (after, model)), strict=True)
+        change = np.concatenate([np.ravel(new - old) for new, old in pairs])
+        assert np.linalg.norm(change) == pytest.approx(RATE * clip, rel=1e-9)
 
 
 def test_a_loose_clip_changes_nothing():

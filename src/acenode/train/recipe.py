@@ -45,7 +45,8 @@ class Recipe:
     - `norm`: of theta_g in L_a (Equation 6).
     - `weight_decay`: added to the gradient of the main parameters, as in L2 regularisation, or with `adamw` to its
       step; `attention_decay` and `initial_decay` are those of theta_g and of theta_q.
-    - `clip`: largest norm of the gradient of the main parameters; longer ones are scaled down.
+    - `clip`: largest norm of the gradient of the main parameters, longer ones are scaled down; in a `joint` step that of
+      theta_g and of theta_q too, each by itself.
     - `average`: validate and keep not the parameters themselves but their exponential moving average, which keeps so
       much of itself at every iteration, e.g. 0.99; 0 for the parameters themselves.
     - `patience`: stop a member after so many epochs without a better validation score.
@@ -143,7 +144,7 @@ class Recipe:
         decay = {"main": self.weight_decay, "attention": self.attention_decay, "initial": self.initial_decay}[group]
         factor = {"main": 1.0, "attention": self.attention_rate, "initial": self.initial_rate}[group]
         parts = []
-        if group == "main" and self.clip is not None:
+        if self.clip is not None and (group == "main" or self.algorithm == "joint"):
             parts.append(optax.clip_by_global_norm(self.clip))
         decayed = [optax.add_decayed_weights(decay)] if decay else []
         if group == "main" and weight_decay is not None:
