@@ -45,8 +45,8 @@ class Recipe:
     - `norm`: of theta_g in L_a (Equation 6).
     - `weight_decay`: added to the gradient of the main parameters, as in L2 regularisation, or with `adamw` to its
       step; `attention_decay` and `initial_decay` are those of theta_g and of theta_q.
-    - `clip`: largest norm of the gradient of the main parameters, longer ones are scaled down; in a `joint` step that of
-      theta_g and of theta_q too, each by itself.
+    - `clip`: largest norm of the gradient of the main parameters, longer ones are scaled down; in a `joint` step that
+      of theta_g and of theta_q too, each by itself.
     - `average`: validate and keep not the parameters themselves but their exponential moving average, which keeps so
       much of itself at every iteration, e.g. 0.99; 0 for the parameters themselves.
     - `patience`: stop a member after so many epochs without a better validation score.
