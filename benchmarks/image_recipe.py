@@ -18,25 +18,24 @@ from acenode.train import Member, Recipe, Run
 RATES = (0.02, 0.05, 0.1, 0.2)
 
 
-def recipe(epochs: int, steps: int, decay: float, algorithm: str) -> Recipe:
+def recipe(epochs: int, steps: int) -> Recipe:
     total = epochs * steps
     return Recipe(
         epochs=epochs,
         batch_size=images.BATCH,
         optimiser="momentum",
         schedule=optax.warmup_cosine_decay_schedule(0.0, 1.0, total // 6, total),
-        algorithm=algorithm,
-        weight_decay=decay,
+        weight_decay=5e-4,
         average=0.998,
         eval_batch=500,
     )
 
 
-def validated(table: str, name: str, epochs: int, smoothing: float, decay: float, algorithm: str, data_dir) -> dict:
+def validated(table: str, name: str, epochs: int, smoothing: float, data_dir) -> dict:
     began = time.perf_counter()
     setting, prepared = images.SETTINGS[table], images.prepared(table, data_dir, [0])
     task = ImageClassification(flip=table == "cifar10", smoothing=smoothing)
-    how = recipe(epochs, (setting.training - images.VALIDATION) // images.BATCH, decay, algorithm)
+    how = recipe(epochs, (setting.training - images.VALIDATION) // images.BATCH)
     members = [Member(0, 0, rate, setting.penalty) for rate in RATES]
     run = Run(images.models(table)[name].build, task, prepared.data, prepared.splits, how, members)
     while not run.finished:
@@ -44,8 +43,6 @@ def validated(table: str, name: str, epochs: int, smoothing: float, decay: float
     return {
         "row": name,
         "smoothing": smoothing,
-        "decay": decay,
-        "algorithm": algorithm,
         "accuracy": dict(zip(map(str, RATES), [float(score) for score in run.result().best_score], strict=True)),
         "seconds": round(time.perf_counter() - began, 1),
     }
@@ -57,15 +54,12 @@ def main() -> None:
     parser.add_argument("--table", default="cifar10", choices=tuple(images.SETTINGS), help="(default: %(default)s)")
     parser.add_argument("--rows", nargs="+", default=["ODE-Net", "ACE-ODE-Net"], help="(default: %(default)s)")
     parser.add_argument("--smoothing", nargs="+", type=float, default=[0.0, 0.1], help="(default: %(default)s)")
-    parser.add_argument("--decay", type=float, default=5e-4, help="of weights (default: %(default)s)")
-    parser.add_argument("--algorithm", default="alternating", help="or joint (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=10, help="(default: %(default)s)")
     given = parser.parse_args()
     epochs, rows = 1 if given.quick else given.epochs, []
     for name in given.rows:
         for smoothing in given.smoothing:
-            told = (epochs, smoothing, given.decay, given.algorithm, given.data_dir)
-            rows.append(validated(given.table, name, *told))
+            rows.append(validated(given.table, name, epochs, smoothing, given.data_dir))
             print(rows[-1], flush=True)
     shown = [(r["row"], r["smoothing"], *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
     show(("row", "smoothing", *map(str, RATES)), shown)

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import equinox as eqx
 import jax
 import jax.core
+from jaxtyping import PyTree
 
 from .precision import products_in
 
@@ -31,9 +32,9 @@ def compiled(function: Function) -> Function:
 
     @ft.wraps(function)
     def call(*args, **kwargs):
-        within = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((args, kwargs)))
         # Within another compiled function that one's options count, and JAX refuses others.
-        return (for_gpu if jax.default_backend() == "gpu" and not within else plain)(*args, **kwargs)
+        alone = jax.default_backend() == "gpu" and not _traced((args, kwargs))
+        return (for_gpu if alone else plain)(*args, **kwargs)
 
     call.lower = plain.lower  # without these options  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
@@ -49,6 +50,10 @@ def compiled_quickly(function: Function, optimise: bool | Literal["auto"] = "aut
         optimise = jax.default_backend() != "cpu"
     options = _options() if optimise else {"xla_backend_optimization_level": 0}
     return eqx.filter_jit(products_in()(function), compiler_options=options)  # type: ignore[return-value]
+
+
+def _traced(given: PyTree) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(given))
 
 
 def _options() -> dict[str, int | bool]:

@@ -40,9 +40,7 @@ def ranking(scores: Frame, metric: str) -> Ranking:
     count, sets = shared.shape
     ranks = shared.rank(ascending=False)
     rows = pd.DataFrame({"rank": ranks.mean(axis=1), "wins": (ranks == ranks.min()).sum(axis=1)}).sort_values("rank")
-    differ: Any = [shared.loc[name] - shared.loc[rows.index[0]] for name in rows.index]
-    signed: Any = stats.wilcoxon
-    rows["p"] = [signed(each[each != 0]).pvalue if each.any() else math.nan for each in differ]
+    rows["p"] = [_wilcoxon(shared.loc[name] - shared.loc[rows.index[0]]) for name in rows.index]
     rows["p_holm"] = holm(rows.p.tolist())
     friedman, critical = math.nan, math.nan
     if count > 2 and sets > 1:
@@ -53,12 +51,17 @@ def ranking(scores: Frame, metric: str) -> Ranking:
     return Ranking(means, rows, sets, friedman, critical)
 
 
-def over_sets(scores: Frame, metric: str, pairs: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Each row beside another over the data sets that both have, if there are enough: how often it is better, by how
-    much in the median, and Wilcoxon's p, with Holm's correction over all pairs."""
+def _wilcoxon(differences: Any) -> float:
+    """The p-value of the signed ranks of what differs; not a number where nothing does."""
     from scipy import stats
 
     signed: Any = stats.wilcoxon
+    return float(signed(differences[differences != 0]).pvalue) if differences.any() else math.nan
+
+
+def over_sets(scores: Frame, metric: str, pairs: Collection[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Each row beside another over the data sets that both have, if there are enough: how often it is better, by how
+    much in the median, and Wilcoxon's p, with Holm's correction over all pairs."""
     own = scores[scores.metric == metric]
     means = own.pivot(index="dataset", columns="row", values="mean").replace([np.inf, -np.inf], np.nan)
     made = []
@@ -67,10 +70,10 @@ def over_sets(scores: Frame, metric: str, pairs: Collection[tuple[str, str]]) ->
         if len(both) < LEAST:
             continue
         ahead = both[row].map(lambda v: gain(v, metric)) - both[other].map(lambda v: gain(v, metric))
-        p = float(signed(ahead[ahead != 0]).pvalue) if ahead.any() else math.nan
         change = float((both[row] / both[other] - 1).median())
         made.append(
-            {"row": row, "other": other, "sets": len(both), "wins": int((ahead > 0).sum()), "change": change, "p": p}
+            {"row": row, "other": other, "sets": len(both), "wins": int((ahead > 0).sum()), "change": change}
+            | {"p": _wilcoxon(ahead)}
         )
     return [{**line, "p_holm": p} for line, p in zip(made, holm([line["p"] for line in made]), strict=True)]
 

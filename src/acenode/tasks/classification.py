@@ -278,10 +278,12 @@ class ImageClassification:
         if self.flip:
             images = random_flips(images, jax.random.fold_in(key, 1))
         verdict = model(images)
-        each = optax.softmax_cross_entropy_with_integer_labels(verdict.logits, jnp.asarray(batch.label))
+        label, classes = jnp.asarray(batch.label), verdict.logits.shape[-1]
         if self.smoothing:
-            even = -jnp.mean(jax.nn.log_softmax(verdict.logits), axis=-1)
-            each = (1 - self.smoothing) * each + self.smoothing * even
+            smooth = optax.smooth_labels(jax.nn.one_hot(label, classes), self.smoothing)
+            each = optax.softmax_cross_entropy(verdict.logits, smooth)
+        else:
+            each = optax.softmax_cross_entropy_with_integer_labels(verdict.logits, label)
         return _mean(each, ~verdict.stats.failed), Report.of(verdict.stats)
 
     def first_states(self, model: ImageClassifier, batch: LabelledImages, key):
