@@ -3,14 +3,15 @@
 import functools as ft
 import os
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.core
 from jaxtyping import PyTree
 
-from .precision import products_in
+from .precision import jax_precision, products_in
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -59,6 +60,23 @@ def _traced(given: PyTree) -> bool:
 def _options() -> dict[str, int | bool]:
     given = os.environ.get("XLA_FLAGS", "")
     return {name: value for name, value in _OPTIONS.items() if name not in given}
+
+
+def in_parallel(*functions: Callable[[], Any]) -> list[Any]:
+    """What the functions give, each in a thread: the compiler works on all of them at the same time.
+
+    With several devices they are called in turn: threads might start programs in another order on each.
+    """
+    if jax.device_count() > 1:
+        return [function() for function in functions]
+    precision = jax_precision()
+
+    def one(function: Callable[[], Any]) -> Any:
+        with jax.default_matmul_precision(precision):  # a setting of a thread
+            return function()
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(one, functions))
 
 
 def loops(function: Callable, *args) -> bool:

@@ -36,13 +36,13 @@ READ = np.asarray(noise(VARIABLES, SIZE, seed=5))
 
 def test_the_attention_follows_the_tangent_of_the_flow():
     ode, h, a = made(), np.asarray(noise(SIZE)), np.asarray(noise(SIZE, RANK, seed=1))
-    dh, da = ode.slope(jnp.zeros(1), (jnp.asarray(h)[None], jnp.asarray(a)[None]))
+    dh, da = ode.slope(jnp.zeros(1), (jnp.asarray(h)[None], jnp.asarray(a.T)[None]))
     along = jacobian(lambda h: np.asarray(ode.f(jnp.zeros(()), jnp.asarray(h))), h) @ a
-    by_hand = along + np.exp(float(ode.g.log_rate)) * (np.asarray(ode.g.rest) - a)
+    by_hand = along + np.exp(float(ode.g.log_rate)) * (np.asarray(ode.g.rest).T - a)
     np.testing.assert_allclose(dh[0], ode.f(jnp.zeros(()), jnp.asarray(h)), rtol=1e-9)
-    np.testing.assert_allclose(da[0], by_hand, rtol=1e-6)
-    assert ode.attention.shape((SIZE,)) == (SIZE, RANK)
-    np.testing.assert_allclose(ode.attention.weights(jnp.asarray(a)), a @ a.T, rtol=1e-9)
+    np.testing.assert_allclose(da[0].T, by_hand, rtol=1e-6)
+    assert ode.attention.shape((SIZE,)) == (RANK, SIZE)
+    np.testing.assert_allclose(ode.attention.weights(jnp.asarray(a.T)), a @ a.T, rtol=1e-9)
 
 
 def kalman(update, h, a, x, observed):
@@ -59,10 +59,10 @@ def kalman(update, h, a, x, observed):
 def test_a_correction_is_that_of_the_kalman_filter(observed):
     update = eqx.tree_at(lambda u: u.gamma, KalmanUpdate(VARIABLES, SIZE), 1 + 0.1 * noise(SIZE, seed=4))
     h, a, x = (np.asarray(noise(*shape, seed=s)) for s, shape in enumerate([(SIZE,), (SIZE, RANK), (VARIABLES,)]))
-    new, narrowed = update(jnp.asarray(h), jnp.asarray(a), jnp.asarray(x), jnp.asarray(observed), read)
+    new, narrowed = update(jnp.asarray(h), jnp.asarray(a.T), jnp.asarray(x), jnp.asarray(observed), read)
     after, p = kalman(update, h, a, x, observed)
     np.testing.assert_allclose(new, after, rtol=1e-5, atol=1e-8)
-    ours = np.asarray(narrowed) @ np.asarray(narrowed).T
+    ours = np.asarray(narrowed).T @ np.asarray(narrowed)
     if sum(observed) == 1:
         np.testing.assert_allclose(ours, p, rtol=1e-5, atol=1e-8)
     else:  # between the exact one and the one before
@@ -71,7 +71,7 @@ def test_a_correction_is_that_of_the_kalman_filter(observed):
 
 
 def test_without_an_observed_value_nothing_changes_and_the_gradient_is_finite():
-    ode, state = made(), (noise(BATCH, SIZE), noise(BATCH, SIZE, RANK, seed=1))
+    ode, state = made(), (noise(BATCH, SIZE), noise(BATCH, RANK, SIZE, seed=1))
     observed = jnp.asarray([[True, False, True], [False] * 3])
 
     def corrected(update, x):
@@ -122,7 +122,7 @@ def context(rows=4):
 
 def test_without_a_covariance_the_model_is_gru_ode_bayes():
     ode = made(evolves=False)
-    nothing = eqx.tree_at(lambda o: o.initial.value, ode, jnp.zeros((SIZE, RANK)))
+    nothing = eqx.tree_at(lambda o: o.initial.value, ode, jnp.zeros((RANK, SIZE)))
     times = jnp.full((BATCH, 1), 3.0)
     one = filled(nothing)
     other = filled(NeuralODE(ode.f, EULER))
@@ -136,7 +136,7 @@ def test_without_a_covariance_the_model_is_gru_ode_bayes():
 
 def test_the_variance_has_that_of_the_state():
     model, h, a = filled(made()), np.asarray(noise(SIZE)), np.asarray(noise(SIZE, RANK, seed=1))
-    output = Covariance(RANK).output(jnp.asarray(h), jnp.asarray(a))
+    output = Covariance(RANK).output(jnp.asarray(h), jnp.asarray(a.T))
     mean, log_variance = model.emission(output)
     inner = model.emission.emission
     own_mean, own = inner(jnp.asarray(h))

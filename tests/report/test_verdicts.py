@@ -121,6 +121,15 @@ def test_settings_that_a_row_has_of_its_own_on_purpose_do_not_confound():
         assert line["verdict"] == word and "other by design: weights" in line["note"]
 
 
+def test_rows_of_which_one_has_more_seeds_are_compared_on_those_of_both():
+    ours = known_truth("ACE, least-squares attention", (0.1, 0.21, 0.3, 9.0, 9.0))
+    line = compared(
+        [*ours, *known_truth("GRU-ODE-Bayes", (0.2, 0.3, 0.4))], "ACE, least-squares attention", "GRU-ODE-Bayes"
+    )
+    assert (line["seeds"], line["other_seeds"]) == (3, 3) and line["mean"] == pytest.approx(0.61 / 3)
+    assert line["difference"] == pytest.approx(-0.29 / 3) and line["verdict"] == "significant gain"
+
+
 def test_a_metric_that_only_the_attentive_row_has_is_not_compared():
     ours = known_truth("ACE, least-squares attention", (0.1, 0.11), ("mse", "edge_auc"))
     lines = comparisons(frame([*ours, *known_truth("GRU-ODE-Bayes", (0.2, 0.21))]))

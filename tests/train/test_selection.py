@@ -12,6 +12,7 @@ from toy_task import NOTHING, Descent, Place, Regression, build, leaves, pairs, 
 
 from acenode.tasks import Report
 from acenode.train import Member, Recipe, evaluate, fit, take
+from acenode.train.layout import Layout
 
 VALIDATION = import_module("acenode.train.evaluate")  # the package has a function of this name
 
@@ -244,10 +245,14 @@ def test_members_are_validated_at_once_as_far_as_memory_allows(monkeypatch):
     assert done.history["validation_distance"][:3].tolist() == [[2.0, 2.5], [1.0, 2.0], [0.0, 1.5]]
 
 
-def test_on_an_accelerator_members_are_validated_one_after_the_other(monkeypatch):
-    assert VALIDATION._at_once(12, 512) == 4 and VALIDATION._at_once(7, 512) == 1 and VALIDATION._at_once(12, 1) == 12
+def test_parts_of_validation_divide_the_members_and_fit_into_memory(monkeypatch):
+    def members(count, samples, **layout):
+        return VALIDATION._parts(Layout(count, **layout), jnp.zeros((count, samples)), 512).members
+
+    assert (members(12, 512), members(7, 512), members(12, 1), members(12, 1000)) == (4, 1, 12, 4)
+    assert members(12, 1, at_once=2) == 2 and members(12, 512, at_once=6) == 4
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert VALIDATION._at_once(12, 1) == 1
+    assert (members(12, 512), members(64, 512)) == (12, 16)
 
 
 @dataclass(frozen=True)

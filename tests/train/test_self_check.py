@@ -1,5 +1,6 @@
 """A program that is wrong for one size of batch is found, and computed by parts; a right one is left alone."""
 
+import re
 import warnings
 from dataclasses import dataclass, replace
 
@@ -11,14 +12,14 @@ import pytest
 from toy_task import Regression, build, leaves, pairs, split
 
 from acenode.train import Member, Recipe, evaluate, fit, self_check
-from acenode.train.self_check import WrongProgram, agreed_size, check_self_check
+from acenode.train.self_check import Parts, WrongProgram, agreed_parts, check_self_check
 
 DATA, SPLIT, WRONG = pairs(), split(), 8
 
 
 @pytest.fixture(autouse=True)
 def _forget():
-    for known in (self_check._sizes, self_check._stacked):
+    for known in (self_check._parts, self_check._stacked):
         known.clear()
 
 
@@ -41,8 +42,11 @@ def stacked(count: int = 2):
 def test_a_wrong_size_is_found_and_smaller_parts_are_used():
     rows = np.arange(24)
     right = evaluate(stacked(), Regression(), DATA, rows, eval_batch=4, self_check="never")
-    with pytest.warns(WrongProgram, match="evaluated 8 samples at a time, .* is .*; 4 at a time, it is"):
+    with pytest.warns(WrongProgram) as told:
         found = evaluate(stacked(), Miscompiled(), DATA, rows, eval_batch=WRONG, self_check="always")
+    first, second = (str(each.message) for each in told)
+    assert re.match("evaluated 8 samples of 2 members at a time, .* is .*; 4 samples at a time, it is", first)
+    assert re.match("evaluated 8 samples at a time, .* is .*; 4 samples at a time, it is", second)
     np.testing.assert_allclose(found["mse"], right["mse"], rtol=1e-12)
     with warnings.catch_warnings():  # known from the first use
         warnings.simplefilter("error")
@@ -56,7 +60,7 @@ def test_on_a_cpu_nothing_is_checked_by_default():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluate(stacked(), Miscompiled(), DATA, np.arange(24), eval_batch=WRONG)
-    assert not self_check._sizes
+    assert not self_check._parts
 
 
 @dataclass(frozen=True)
@@ -73,20 +77,29 @@ def test_random_numbers_are_no_fault(size):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluate(stacked(), Sampled(), DATA, np.arange(24), eval_batch=size, self_check="always")
-    assert list(self_check._sizes.values()) == [size]
+    assert list(self_check._parts.values()) == [Parts(2, size)]
 
 
 def test_the_largest_size_that_agrees_with_its_half_is_taken():
     weight = jnp.ones((1, 32))
     wrong = {32: 1.1, 16: 1.2, 8: 1.0, 4: 1.0, 2: 5.0, 1: 1.0}
     with pytest.warns(WrongProgram):
-        size = agreed_size(lambda n, _: {"mse": np.asarray([wrong[n]])}, "a program", 32, weight)
-    assert size == 8
+        found = agreed_parts(lambda p, _: {"mse": np.asarray([wrong[p.samples]])}, "a program", Parts(1, 32), weight)
+    assert found == Parts(1, 8)
+
+
+def test_members_are_evaluated_one_by_one_where_stacking_them_is_wrong():
+    def metrics(parts, _):
+        return {"mse": np.asarray([1.0 if parts.members == 1 else 1.3])}
+
+    with pytest.warns(WrongProgram, match="evaluated 32 samples of 4 members at a time, mse is 1.3; 16 samples at a"):
+        found = agreed_parts(metrics, "a stack", Parts(4, 32), jnp.ones((4, 32)))
+    assert found == Parts(1, 32)
 
 
 def test_nan_agrees_with_nan():
-    size = agreed_size(lambda n, _: {"auc": np.asarray([np.nan])}, "another", 4, jnp.ones((1, 8)))
-    assert size == 4
+    found = agreed_parts(lambda parts, _: {"auc": np.asarray([np.nan])}, "another", Parts(1, 4), jnp.ones((1, 8)))
+    assert found == Parts(1, 4)
 
 
 # --- training -------------------------------------------------------------------------------------------------
@@ -136,7 +149,7 @@ def test_right_programs_train_as_without_the_check():
     plain = fit(build, Regression(), DATA, SPLIT, RECIPE, MEMBERS)
     for a, b in zip(leaves(found.models), leaves(plain.models), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert list(self_check._stacked.values()) == [True]
+    assert list(self_check._stacked.values()) == [""]
 
 
 def test_a_wrong_choice_is_refused():

@@ -57,12 +57,12 @@ class CovarianceEmission(eqx.Module):
 
     def __call__(self, output: Float[Array, " both"], keep: Array | float = 1.0) -> tuple[Array, Array]:
         size = self.emission.first.weight.shape[1]
-        h, a = output[:size], output[size:].reshape(size, -1)
+        h, a = output[:size], output[size:].reshape(-1, size)
         mean, log_variance = self.emission(h, keep)
-        if a.shape[1] == 0:
+        if a.shape[0] == 0:
             return mean, log_variance
         _, along = directional(lambda h: self.emission(h, keep)[0], h, a)
-        return mean, jnp.logaddexp(log_variance, jnp.log(jnp.sum(jnp.square(along), axis=1) + 1e-8))
+        return mean, jnp.logaddexp(log_variance, jnp.log(jnp.sum(jnp.square(along), axis=0) + 1e-8))
 
     @property
     def width(self) -> int:

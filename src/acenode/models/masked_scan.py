@@ -10,6 +10,7 @@ into arithmetic. So `masked_scan` does one after the other only what must be:
 The price is memory: the states before all moves are kept.
 """
 
+import functools as ft
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from jax import lax
 from jax.extend.core import Jaxpr, Var
 from jaxtyping import Array, Bool, PyTree
 
-_STRETCH = 16
+_STRETCH = 16  # moves at most
 
 
 def masked_scan(
@@ -36,15 +37,16 @@ def masked_scan(
     must give the state it got. Differentiable in `step`, `start` and `xs`.
     """
     length = moves.shape[0]
-    parts = -(-length // _STRETCH)
+    parts = max(-(-length // _STRETCH), 1)
+    stretch = -(-length // parts)
 
     def cut(x):
-        fill = jnp.zeros((parts * _STRETCH - length, *x.shape[1:]), x.dtype)
-        return jnp.concatenate([x, fill]).reshape(parts, _STRETCH, *x.shape[1:])
+        fill = jnp.zeros((parts * stretch - length, *x.shape[1:]), x.dtype)
+        return jnp.concatenate([x, fill]).reshape(parts, stretch, *x.shape[1:])
 
     given, rest = eqx.partition(jax.tree.map(cut, xs), eqx.is_inexact_array)
     last, before = _masked_scan((step, start, given), rest, cut(moves))
-    return last, jax.tree.map(lambda s: s.reshape(parts * _STRETCH, *s.shape[2:])[:length], before)
+    return last, jax.tree.map(lambda s: s.reshape(parts * stretch, *s.shape[2:])[:length], before)
 
 
 @eqx.filter_custom_vjp
@@ -55,7 +57,7 @@ def _masked_scan(vjp_arg, rest, moves):
         return lax.scan(lambda state, x: (step(state, x), state), state, x)
 
     def stand(state, x):
-        return state, jax.tree.map(lambda s: jnp.broadcast_to(s, (_STRETCH, *s.shape)), state)
+        return state, jax.tree.map(lambda s: jnp.broadcast_to(s, (moves.shape[1], *s.shape)), state)
 
     def part(state, x):
         x, moves = x
@@ -76,6 +78,9 @@ def _masked_scan_bwd(before, grad_out, perturbed, vjp_arg, rest, moves):
     wanted, known = eqx.partition(vjp_arg, perturbed)
     params, _, given = wanted
     grad_last, grad_before = grad_out  # `None` where nothing depends on a result
+    # Over all moves of a stretch, a gradient of weights is a product of few rows and columns and a long sum, of which
+    # a GPU has few multiprocessors at work. So there each move has a product of its own.
+    one_by_one = jax.default_backend() == "gpu"
     grad_last = jax.tree.map(
         lambda s, g: jnp.zeros_like(s) if g is None else g, start, grad_last, is_leaf=lambda x: x is None
     )
@@ -92,16 +97,21 @@ def _masked_scan_bwd(before, grad_out, perturbed, vjp_arg, rest, moves):
 
         grad, grad_after = lax.scan(back, grad, (own, grad_before), reverse=True)
 
-        def all_moves(params, given):
-            step, xs = whole(params, given, known_given, rest)
-            return jax.vmap(step)(before, xs)
+        def of_moves(move, before, given, known_given, rest, grad_after):
+            def moved(params, given):
+                step, x = whole(params, given, known_given, rest)
+                return move(step)(before, x)
 
-        _, pull_rest = jax.vjp(all_moves, params, given)
-        return grad, *pull_rest(grad_after)
+            return jax.vjp(moved, params, given)[1](grad_after)
+
+        told = (before, given, known_given, rest, grad_after)
+        if one_by_one:
+            return grad, *jax.vmap(ft.partial(of_moves, lambda step: step))(*told)
+        return grad, *of_moves(jax.vmap, *told)
 
     def stand(grad, before, given, known_given, rest, grad_before):
         grad = eqx.apply_updates(grad, jax.tree.map(lambda g: g.sum(axis=0), grad_before))
-        return grad, *jax.tree.map(jnp.zeros_like, (params, given))
+        return grad, *jax.tree.map(jnp.zeros_like, (zero, given))
 
     def part(carry, x):
         grad, total = carry
@@ -109,9 +119,13 @@ def _masked_scan_bwd(before, grad_out, perturbed, vjp_arg, rest, moves):
         grad, grad_params, grad_given = lax.cond(eqxi.unvmap_any(moves), go, stand, grad, *x)
         return (grad, jax.tree.map(jnp.add, total, grad_params)), grad_given
 
-    carry = (grad_last, jax.tree.map(jnp.zeros_like, params))
+    zero = jax.tree.map(jnp.zeros_like, params)
+    if one_by_one:
+        zero = jax.tree.map(lambda p: jnp.broadcast_to(p, (moves.shape[1], *p.shape)), zero)
     xs = (moves, (before, given, known[2], rest, grad_before))
-    (grad_start, grad_params), grad_given = lax.scan(part, carry, xs, reverse=True)
+    (grad_start, grad_params), grad_given = lax.scan(part, (grad_last, zero), xs, reverse=True)
+    if one_by_one:
+        grad_params = jax.tree.map(lambda g: g.sum(axis=0), grad_params)
     return grad_params, grad_start, grad_given
 
 

@@ -1,8 +1,8 @@
 """Covariance attention: how uncertain h is, in which directions, and so which dimension corrects which.
 
-The attention between the dimensions of h is a covariance of low rank, `P = a a^T`, with an a of n x r numbers. Its ODE
-is the tangent of that of h, as an error of h grows and turns in the way nearby solutions do; what is forgotten returns
-to b:
+The attention between the dimensions of h is a covariance of low rank, `P = a a^T`, with an a of n x r numbers, stored
+column by column (r, n). Its ODE is the tangent of that of h, as an error of h grows and turns in the way nearby
+solutions do; what is forgotten returns to b:
 
     da/dt = (df/dh) a + rho (b - a)
 
@@ -33,10 +33,10 @@ from .updates import Correction
 _CONJUGATE_STEPS = 3
 
 
-def directional(function: Callable, h: Float[Array, " n"], a: Float[Array, "n r"]) -> tuple[Array, Array]:
-    """The value of a function at h, and its derivatives along the r columns of a."""
+def directional(function: Callable, h: Float[Array, " n"], a: Float[Array, "r n"]) -> tuple[Array, Array]:
+    """The value of a function at h, and its derivatives along the r columns of a: one behind the other, as a is."""
     value, linear = jax.linearize(function, h)
-    return value, jax.vmap(linear, in_axes=1, out_axes=1)(a)
+    return value, jax.vmap(linear)(a)
 
 
 class Covariance(Attention):
@@ -44,16 +44,16 @@ class Covariance(Attention):
 
     rank: int = eqx.field(static=True, default=8)
 
-    def __call__(self, h: Float[Array, " n"], a: Float[Array, "n r"]) -> Float[Array, " n"]:
+    def __call__(self, h: Float[Array, " n"], a: Float[Array, "r n"]) -> Float[Array, " n"]:
         return h
 
-    def weights(self, a: Float[Array, "*batch n r"]) -> Float[Array, "*batch n n"]:
-        return a @ a.mT
+    def weights(self, a: Float[Array, "*batch r n"]) -> Float[Array, "*batch n n"]:
+        return a.mT @ a
 
     def shape(self, h_shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*h_shape, self.rank)
+        return (self.rank, *h_shape)
 
-    def output(self, h: Float[Array, " n"], a: Float[Array, "n r"]) -> Float[Array, " both"]:
+    def output(self, h: Float[Array, " n"], a: Float[Array, "r n"]) -> Float[Array, " both"]:
         """h, and a behind it, for an emission that adds the variance of h to its own (`CovarianceEmission`)."""
         return jnp.concatenate([h, a.ravel()])
 
@@ -61,14 +61,14 @@ class Covariance(Attention):
 class TangentField(VectorField):
     """g: errors of h follow the linearised flow of f, `da/dt = (df/dh) a + rho (b - a)`."""
 
-    rest: Float[Array, "n r"]  # b
+    rest: Float[Array, "r n"]  # b
     log_rate: Float[Array, ""]  # of forgetting, rho
     takes = ("state", "attention", "flow")
 
-    def __init__(self, rest: Float[Array, "n r"], rate: float = 0.1):
+    def __init__(self, rest: Float[Array, "r n"], rate: float = 0.1):
         self.rest, self.log_rate = rest, jnp.log(jnp.asarray(rate, float))
 
-    def __call__(self, t, h: Float[Array, " n"], a: Float[Array, "n r"], flow: Callable) -> Float[Array, "n r"]:
+    def __call__(self, t, h: Float[Array, " n"], a: Float[Array, "r n"], flow: Callable) -> Float[Array, "r n"]:
         return directional(flow, h, a)[1] + jnp.exp(self.log_rate) * (self.rest - a)
 
 
@@ -90,18 +90,18 @@ class KalmanUpdate(Correction):
     def __call__(
         self,
         h: Float[Array, " n"],
-        a: Float[Array, "n r"],
+        a: Float[Array, "r n"],
         x: Float[Array, " variables"],
         observed: Bool[Array, " variables"],
         read: Callable,
     ) -> tuple[Array, Array]:
-        mean, seen = directional(read, h, a)  # S
-        weighted = (observed * jnp.exp(-self.log_noise))[:, None] * seen  # R^-1 S
-        z = _conjugate(lambda v: v + weighted.T @ (seen @ v), weighted.T @ (x - mean))
+        mean, seen = directional(read, h, a)  # S^T
+        weighted = observed * jnp.exp(-self.log_noise) * seen  # S^T R^-1
+        z = _conjugate(lambda v: v + weighted @ (v @ seen), weighted @ (x - mean))
         if self.narrows:
             q = jnp.sqrt(1 + jnp.sum(seen * weighted))
-            return h + self.gamma * (a @ z), a - (a @ seen.T) @ weighted / (q * (q + 1))
-        return h + self.gamma * (a @ z), a
+            return h + self.gamma * (z @ a), a - weighted @ (seen.T @ a) / (q * (q + 1))
+        return h + self.gamma * (z @ a), a
 
 
 def _conjugate(matrix: Callable, right: Float[Array, " r"]) -> Float[Array, " r"]:
@@ -132,7 +132,7 @@ def covariance_attention(
     `scale` is the standard deviation of a dimension of h at first. Without `evolves` the covariance is learned numbers
     that neither time nor observations change: a control.
     """
-    start = scale * jax.random.normal(key, (size, rank)) / jnp.sqrt(rank)
+    start = scale * jax.random.normal(key, (size, rank)).T / jnp.sqrt(rank)
     return CoEvolvingODE(
         f,
         TangentField(start) if evolves else None,

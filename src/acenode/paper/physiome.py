@@ -66,7 +66,11 @@ def _scaled(query: Query) -> Query:
 
 
 def recipe(epochs: int) -> Recipe:
-    """Chosen by validation on PUR01, LI01, LEN01, REV01 and KAR02 (two folds, 60 epochs)."""
+    """Chosen by validation on PUR01, LI01, LEN01, REV01 and KAR02 (two folds, 60 epochs).
+
+    The precision is for speed: GRU-ODE-Bayes on LI01 has a validation MSE of 0.0211 with it, 0.0210 with float32 (five
+    folds each).
+    """
     steps = epochs * (TRAINING // BATCH)
     schedule = optax.warmup_cosine_decay_schedule(0.0, 1.0, min(100, steps // 4), steps)
     return Recipe(
@@ -79,6 +83,7 @@ def recipe(epochs: int) -> Recipe:
         average=0.99,
         validate_every=10,
         eval_batch=400,
+        precision="tf32",
     )
 
 

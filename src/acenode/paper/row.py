@@ -12,7 +12,8 @@ import numpy as np
 from ..tasks import Task
 from ..train import Recipe
 
-_BESIDE_TRAINING = ("epochs", "eval_batch", "self_check")  # parts of a recipe that do not make another run
+# Parts of a recipe that do not make another run. Of precision it was measured (`physiome.recipe`).
+_BESIDE_TRAINING = ("epochs", "eval_batch", "self_check", "precision")
 _OF_ATTENTION = ("norm", "attention_rate", "attention_decay")  # that concern theta_g alone
 
 Setting = tuple[float, float]  # learning rate and lambda

@@ -17,7 +17,7 @@ from ..paper.tables import TABLES, rows_of
 from .page import Picture, environment, write_page
 from .paper_plots import pictures_of, pictures_over_sets
 from .ranks import for_page
-from .scores import OURS, ROW, Frame, counted, full_runs, lines, places, scores
+from .scores import OURS, ROW, Frame, counted, full_runs, lines, places, scores, usual_runs
 from .verdicts import comparisons
 
 Line = Mapping[str, Any]
@@ -32,7 +32,8 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
     found = {place(Path("results"), result).as_posix(): result for result in results}
     runs = frame(results)
     compared, kept, numbers = comparisons(runs), full_runs(runs), lines(runs).groupby("table", sort=False)
-    tables = [_table(str(name), own, _of_table(compared, own), kept, found, data_dir) for name, own in numbers]
+    usual = lines(usual_runs(kept))
+    tables = [_table(str(name), own, _of_table(compared, own), kept, usual, found, data_dir) for name, own in numbers]
     pictures = [p for t in tables for p in (*t["pictures"], *(r["picture"] for r in t["rankings"] if r["picture"]))]
     frames = {"summary.csv": compared, "scores.csv": scores(runs)}
     beside: dict[str, bytes | Path] = {name: place(folder, result) for name, result in found.items()}
@@ -121,7 +122,7 @@ def _of_table(compared: Frame, own: Frame) -> Frame:
     return compared[pd.Series(wanted, compared.index, dtype=bool)]
 
 
-def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> dict[str, Any]:
+def _table(name: str, own: Frame, held: Frame, kept: Frame, usual: Frame, found, data_dir) -> dict[str, Any]:
     run, printed, several = set(own.row[own.seeds > 0]), set(own.row[own.published.notna()]), own.dataset.nunique() > 1
     primary, attention = held[held.primary | ~held.primary.any()], held.kind.isin(["base", "control"])
     verdicts = primary[primary.split == "test"].groupby("kind").verdict.agg(counted)
@@ -140,7 +141,7 @@ def _table(name: str, own: Frame, held: Frame, kept: Frame, found, data_dir) -> 
         "numbers": _numbers(_of_sets_run(own) if several else own, kept[kept.table.isin(own.ours_table)]),
         "attention": _compared(held[attention]),
         "training": _compared(held[~attention]),
-        "rankings": rankings(name, own) if several else [],
+        "rankings": rankings(name, usual[usual.table == name]) if several else [],
         "left": [row for row in rows_of(name) if row not in run] if alone else [],
         "pictures": pictures_of(name, results, held, data_dir) if alone else _over_sets(name, results, several),
     }

@@ -21,6 +21,13 @@ def full_runs(frame: Frame) -> Frame:
     return frame[~frame.quick | frame.groupby(ROW).quick.transform("all").astype(bool)]
 
 
+def usual_runs(frame: Frame) -> Frame:
+    """The runs of seeds that most rows of a data set have: a seed may be a fold, and rows are ranked by the same."""
+    places = ["table", "dataset"]
+    rows, having = (frame.groupby(by).row.transform("nunique") for by in (places, [*places, "seed"]))
+    return frame[having > rows / 2]
+
+
 def scores(frame: Frame) -> Frame:
     """One line for each row and metric: mean, standard deviation and median over seeds on test data, and their runs.
 

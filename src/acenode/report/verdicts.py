@@ -15,7 +15,8 @@ from .statistics import ALPHA, Difference, Moments, difference, gain, holm, mome
 EFFECT = 0.1  # of the score of the other row: the effect of interest where the paper has none
 UNIFORM = 0.99  # normalised entropy of an attention that does not choose
 
-_OWN = {"grid", "penalty", "eval_batch", "reference", "self_check"}  # settings that a comparison does not hang on
+# Settings that a comparison does not hang on.
+_OWN = {"grid", "penalty", "eval_batch", "reference", "self_check", "precision"}
 _OF_ATTENTION = {  # without effect where there is no g
     *("algorithm", "unit", "main_gradient", "norm", "attention_rate", "attention_decay", "attention_optimiser"),
     *("initial_with", "initial_rate", "initial_decay", "initial_optimiser"),
@@ -104,7 +105,9 @@ def _compared(row: Row, name: str, kind: str, split: str, metric: str, found: Fo
     own, theirs, gap = moments(one.value.tolist()), Moments(math.nan), Difference(*[math.nan] * 4)
     word, notes = "not run", []
     if other is not None:
-        theirs = moments(other.value.tolist())
+        if kind in _ATTENTION:
+            one, other = _on_shared_seeds(one, other)
+        own, theirs = moments(one.value.tolist()), moments(other.value.tolist())
         word, notes = _validity(row, name, one, other, kind in _ATTENTION)
         if word != "diverged":
             alone = kind not in _ATTENTION and len(other) == 1  # a prediction without training has no seed
@@ -115,6 +118,12 @@ def _compared(row: Row, name: str, kind: str, split: str, metric: str, found: Fo
     line |= {"mean": own.mean, "sd": own.sd, "other_mean": theirs.mean, "other_sd": theirs.sd, "published": claimed}
     line |= {**gap._asdict(), "other_seeds": 0 if other is None else len(other)}
     return line | {"effect": effect or EFFECT * abs(theirs.mean), "verdict": word, "note": "; ".join(notes)}
+
+
+def _on_shared_seeds(one: Frame, other: Frame) -> tuple[Frame, Frame]:
+    """The runs of the seeds that both have, where one has all of the other's: a seed may be a fold of the data."""
+    shared = [seed for seed in one.index if seed in other.index]
+    return (one.loc[shared], other.loc[shared]) if len(shared) == min(len(one), len(other)) else (one, other)
 
 
 def _validity(row: Row, name: str, one: Frame, other: Frame, attention: bool) -> tuple[str, list[str]]:

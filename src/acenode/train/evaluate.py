@@ -14,9 +14,9 @@ from ..compiled import compiled
 from ..precision import Precision, check_precision, products_in
 from ..tasks.task import Task
 from .layout import Layout
-from .self_check import SelfCheck, agreed_size, check_self_check, is_wanted
+from .self_check import Parts, SelfCheck, agreed_parts, check_self_check, is_wanted
 
-AT_ONCE = 2048  # samples of all members together in one call of validation
+AT_ONCE, ACCELERATED = 2048, 8192  # samples of all members together in one call of validation: a CPU's, others'
 
 
 def take(models: PyTree, member: int) -> PyTree:
@@ -84,21 +84,22 @@ def each_member(
 ) -> dict[str, np.ndarray]:
     """Metrics of every member, each on rows and with a key of its own; all members as one program.
 
-    On a CPU several members are computed at once, as many as `AT_ONCE` allows. On an accelerator they are computed one
-    after the other: XLA of jax 0.11.2 was seen to compile stacked members wrongly on a GPU, right in parts of 320
-    samples and wrong in parts of 400, or 250 with another model (`benchmarks/compiler_fault.py`). So the first use of a
-    program is checked there against that of smaller parts.
+    Several members are computed at once, as many as `AT_ONCE` or `ACCELERATED` allow. XLA of jax 0.11.2 was seen to
+    compile stacked members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with
+    another model (`benchmarks/compiler_fault.py`). So the first use of a program is checked there against one that
+    takes the members one after the other, in smaller parts.
     """
     data = jax.tree.map(jnp.asarray, data)
     arrays, static = eqx.partition(models, eqx.is_array)
     layout = layout or Layout(rows.shape[0])
 
-    def metrics(size: int, weight) -> dict[str, np.ndarray]:
-        return layout.get(_metrics_of_each(layout, (arrays, rows, weight, keys), static, task, size, data))
+    def metrics(parts: Parts, weight) -> dict[str, np.ndarray]:
+        return layout.get(_metrics_of_each(layout, (arrays, rows, weight, keys), static, task, parts, data))
 
+    parts = _parts(layout, rows, eval_batch)
     if is_wanted(self_check):
-        eval_batch = agreed_size(metrics, (models, task, rows, data), min(eval_batch, rows.shape[1]), weight)
-    return metrics(eval_batch, weight)
+        parts = agreed_parts(metrics, (models, task, rows, data), parts, weight)
+    return metrics(parts, weight)
 
 
 def names_of_metrics(
@@ -106,12 +107,12 @@ def names_of_metrics(
 ) -> list[str]:
     """The names that `each_member` gives, from shapes alone; it reuses this trace."""
     arrays, static = eqx.partition(models, eqx.is_array)
-    told = (layout, (arrays, rows, weight, keys), static, task, eval_batch, data)
+    told = (layout, (arrays, rows, weight, keys), static, task, _parts(layout, rows, eval_batch), data)
     return list(eqx.filter_eval_shape(_metrics_of_each, *told))
 
 
 @compiled
-def _metrics_of_each(layout: Layout, members, static, task, eval_batch, data):
+def _metrics_of_each(layout: Layout, members, static, task, parts: Parts, data):
     measured, described = eqx.partition(task, eqx.is_array)
 
     def on_a_device(members, shared):
@@ -119,19 +120,19 @@ def _metrics_of_each(layout: Layout, members, static, task, eval_batch, data):
 
         def one(arrays, rows, weight, key):
             whole = eqx.combine(measured, described)
-            return metrics_of(eqx.combine(arrays, static), whole, eval_batch, rows, weight, data, key)
+            return metrics_of(eqx.combine(arrays, static), whole, parts.samples, rows, weight, data, key)
 
-        count, samples = members[1].shape
-        return layout.each(one, *members, at_once=_at_once(count, min(eval_batch, samples)))
+        return layout.each(one, *members, at_once=parts.members)
 
     return layout.sharded(on_a_device)(members, (data, measured))
 
 
-def _at_once(count: int, samples: int) -> int:
-    """How many of `count` members to validate at once: a divisor of it."""
-    if jax.default_backend() != "cpu":
-        return 1
-    return max(k for k in range(1, count + 1) if count % k == 0 and (k == 1 or k * samples <= AT_ONCE))
+def _parts(layout: Layout, rows: Array, eval_batch: int) -> Parts:
+    """As many of the members of a device as are computed at once, a divisor of their number, and samples of each."""
+    count, samples = rows.shape[0] // layout.groups, min(eval_batch, rows.shape[1])
+    limit = AT_ONCE if jax.default_backend() == "cpu" else ACCELERATED
+    most = min(layout.at_once or count, limit // samples)
+    return Parts(max(k for k in range(1, count + 1) if count % k == 0 and k <= max(most, 1)), samples)
 
 
 def metrics_of(model, task: Task, eval_batch: int, rows, weight, data, key: PRNGKeyArray) -> dict[str, Array]:

@@ -87,7 +87,7 @@ class Layout:
         An axis of one would make every product a batch of one, half as quick on a CPU.
         """
         count = jax.tree.leaves(own)[0].shape[0]
-        block = min(self.at_once or at_once or count, count)
+        block = min(at_once or self.at_once or count, count)
         if count == 1:
             return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], own)))
         if block == 1:

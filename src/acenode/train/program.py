@@ -4,6 +4,7 @@ Each member keeps its best parameters by its own validation score.
 """
 
 import functools as ft
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..compiled import compiled, compiled_quickly, loops
+from ..compiled import compiled, compiled_quickly, in_parallel, loops
 from ..precision import products_in
 from ..series import Series
 from ..tasks.task import Task
@@ -27,7 +28,7 @@ from .groups import attention_norm, belongs, fit_reference_statistics, has_atten
 from .health import NAMES, has_health, health_of_members
 from .layout import BATCH, Layout
 from .recipe import Recipe
-from .self_check import is_wanted, may_stack
+from .self_check import WrongProgram, is_wanted, stacking_fault
 
 _GROUP = 8  # batches that are sorted by length together
 
@@ -84,6 +85,7 @@ class Program:
 
         self._make: Any = None
         self._begin: Any = None
+        self._fault: str | None = None  # of members that are stacked; not known before the first epoch
 
     @_in_precision
     def start(self, seeds, rows: Rows, rates: Rates, data) -> tuple[State, PyTree]:
@@ -154,10 +156,7 @@ class Program:
         then no part of the compiled program.
         """
         numbers = self.layout.put(np.asarray(epochs, np.int32))
-        # In blocks of one, where the program of several is wrong.
-        stacked = self._may_stack(static, state, seeds, rows, data)
-        layout = self.layout if stacked else replace(self.layout, at_once=1)
-        trained = self.train(layout, state, static, seeds, rows, rates, data, numbers, steps)
+        trained = self._train_checked(state, static, seeds, rows, rates, data, numbers, steps)
         evaluated = eqx.nn.inference_mode(eqx.combine(trained.measured, static))
         due = (epochs + 1) % self.recipe.validate_every == 0
         if not np.any(due | (epochs + 1 >= self.recipe.epochs)):
@@ -173,10 +172,20 @@ class Program:
             record |= health
         return state, self.layout.get(record)
 
-    def _may_stack(self, static, state: State, seeds, rows: Rows, data) -> bool:
-        """Whether the members of a device are trained as one program; not where its check fails."""
+    def _train_checked(self, state: State, static, seeds, rows: Rows, rates, data, *numbers_steps) -> Trained:
+        """`train` of all members of a device as one program; of one after the other, where the check of it fails."""
+        told = (state, static, seeds, rows, rates, data, *numbers_steps)
         if len(seeds) == 1 or not is_wanted(self.recipe.self_check):
-            return True
+            return self.train(self.layout, *told)
+        if self._fault is None:
+            check = lambda: self._stacking_fault(static, state, seeds, rows, data)  # noqa: E731
+            trained, self._fault = in_parallel(lambda: self.train(self.layout, *told), check)
+            if not self._fault:
+                return trained
+            warnings.warn(self._fault, WrongProgram, stacklevel=4)
+        return self.train(replace(self.layout, at_once=1) if self._fault else self.layout, *told)
+
+    def _stacking_fault(self, static, state: State, seeds, rows: Rows, data) -> str:
         members = (state.model, seeds, rows)
         if self.layout.mesh is not None:  # those of one device, on one
             count = self.layout.padded // self.layout.groups
@@ -194,7 +203,7 @@ class Program:
 
             return jax.value_and_grad(loss)(moving)
 
-        return may_stack(step, members, data, (static, self.task, self.batch))
+        return stacking_fault(step, members, data, (static, self.task, self.batch))
 
 
 def _strong(model: PyTree) -> PyTree:

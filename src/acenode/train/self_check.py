@@ -6,9 +6,10 @@ program is compared with the same computation in parts: evaluation by its metric
 the loss and the gradient of each member alone. Where they differ, a warning says so and the parts are used.
 """
 
+import functools as ft
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..compiled import compiled, in_parallel
 from ..precision import jax_precision
 
 SelfCheck = Literal["auto", "always", "never"]
@@ -24,8 +26,8 @@ _RELATIVE = {"highest": 2e-3}  # of a metric: rounding may move a sample across 
 _REDUCED = 2e-2  # the same where products keep fewer digits, and another algorithm for each size
 _ABSOLUTE = 1e-6
 
-_sizes: dict[Any, int] = {}  # by program: the size of parts that is right
-_stacked: dict[Any, bool] = {}  # by program: whether members may be stacked
+_parts: dict[Any, "Parts"] = {}  # by program: those that are right
+_stacked: dict[Any, str] = {}  # by program: what is wrong where members are stacked
 
 
 class WrongProgram(UserWarning):
@@ -42,67 +44,81 @@ def is_wanted(given: SelfCheck) -> bool:
     return given == "always" or (given == "auto" and jax.default_backend() != "cpu")
 
 
-def agreed_size(metrics: Callable[[int, Array], dict[str, np.ndarray]], program: PyTree, size: int, weight) -> int:
-    """The largest of `size`, its half, its quarter, ... at which `metrics(size, weight)` are those of half of it.
+class Parts(NamedTuple):
+    """What is evaluated at a time: so many members, and so many samples of each."""
+
+    members: int
+    samples: int
+
+    def __str__(self) -> str:
+        of = "" if self.members == 1 else f" of {self.members} members"
+        return f"{self.samples} samples{of} at a time"
+
+
+def agreed_parts(
+    metrics: Callable[[Parts, Array], dict[str, np.ndarray]], program: PyTree, parts: Parts, weight: Array
+) -> Parts:
+    """The first of `parts`, one member of them, half the samples of it, ... at which `metrics(parts, weight)` are those
+    of one member and half the samples.
 
     Of the same `program` it is known after the first call.
     """
-    key = (size, *_signature(program))
-    if key not in _sizes:
-        _sizes[key] = _find_size(metrics, size, weight)
-    return _sizes[key]
+    key = (parts, *_signature(program))
+    if key not in _parts:
+        _parts[key] = _find_parts(metrics, parts, weight)
+    return _parts[key]
 
 
-def _find_size(metrics, size: int, weight: Float[Array, "members rows"]) -> int:
-    tried = size
-    while tried > 1:
-        half = tried // 2
-        if _alike(metrics(tried, weight), metrics(half, weight)):
+def _find_parts(metrics, tried: Parts, weight: Float[Array, "members rows"]) -> Parts:
+    while tried != Parts(1, 1):
+        smaller = Parts(1, max(tried.samples // 2, 1))
+        if _alike(*in_parallel(*(ft.partial(metrics, each, weight) for each in (tried, smaller)))):
             break
         # Random numbers are drawn for each place in a part: only samples at the same place in both are comparable.
         index = np.arange(weight.shape[1])
-        same_place = jnp.asarray(index % tried == index % half, weight.dtype)
-        whole, parts = metrics(tried, weight * same_place), metrics(half, weight * same_place)
+        same_place = jnp.asarray(index % tried.samples == index % smaller.samples, weight.dtype)
+        whole, parts = metrics(tried, weight * same_place), metrics(smaller, weight * same_place)
         if _alike(whole, parts):
             break
         name = next(n for n in whole if not _alike({n: whole[n]}, {n: parts[n]}))
         k = int(np.argmax(np.abs(whole[name] - parts[name])))
         warnings.warn(
-            f"evaluated {tried} samples at a time, {name} is {whole[name][k]:.6g}; {half} at a time, it is "
-            f"{parts[name][k]:.6g}. The compiler for this device seems to have made a wrong program of one of them. "
-            "Smaller parts are used; self_check='never' turns this check off.",
+            f"evaluated {tried}, {name} is {whole[name][k]:.6g}; {smaller}, it is {parts[name][k]:.6g}. The compiler "
+            "for this device seems to have made a wrong program of one of them. Smaller parts are used; "
+            "self_check='never' turns this check off.",
             WrongProgram,
             stacklevel=4,
         )
-        tried = half
+        tried = smaller if tried.members == 1 else Parts(1, tried.samples)
     return tried
 
 
-def may_stack(step: Callable[..., tuple[Array, PyTree]], members: PyTree, data: PyTree, program: PyTree) -> bool:
-    """Whether `step(member, data)`, a loss and its gradient, is the same for all members stacked as for each alone."""
+def stacking_fault(step: Callable[..., tuple[Array, PyTree]], members: PyTree, data: PyTree, program: PyTree) -> str:
+    """What differs where `step(member, data)`, a loss and its gradient, is computed for all members stacked and for
+    each alone; nothing where they may be stacked."""
     key = _signature((members, data, program))
     if key not in _stacked:
         _stacked[key] = _compare_stacked(step, members, data)
     return _stacked[key]
 
 
-def _compare_stacked(step, members: PyTree, data: PyTree) -> bool:
-    together = jax.tree.map(np.asarray, jax.jit(jax.vmap(step, in_axes=(0, None)))(members, data))
-    alone = jax.jit(step)
-    for k in range(jax.tree.leaves(members)[0].shape[0]):
-        pick = lambda tree, k=k: jax.tree.map(lambda x: x[k], tree)  # noqa: E731
-        loss, gradient = jax.tree.map(np.asarray, alone(pick(members), data))
-        stacked_loss, stacked_gradient = pick(together)
+def _compare_stacked(step, members: PyTree, data: PyTree) -> str:
+    all_at_once, alone = compiled(jax.vmap(step, in_axes=(0, None))), compiled(step)
+    pick = lambda tree, k: jax.tree.map(lambda x: x[k], tree)  # noqa: E731
+    count = jax.tree.leaves(members)[0].shape[0]
+    together, each = in_parallel(
+        lambda: jax.tree.map(np.asarray, all_at_once(members, data)),
+        lambda: [jax.tree.map(np.asarray, alone(pick(members, k), data)) for k in range(count)],
+    )
+    for k, (loss, gradient) in enumerate(each):
+        stacked_loss, stacked_gradient = pick(together, k)
         if not (_close(stacked_loss, loss) and _near(stacked_gradient, gradient)):
-            warnings.warn(
+            return (
                 f"the training loss of member {k} is {stacked_loss:.6g} among the others and {loss:.6g} alone, or its "
                 "gradient differs. The compiler for this device seems to have made a wrong program of one of them. "
-                "Members are trained one after the other; self_check='never' turns this check off.",
-                WrongProgram,
-                stacklevel=4,
+                "Members are trained one after the other; self_check='never' turns this check off."
             )
-            return False
-    return True
+    return ""
 
 
 def _alike(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
