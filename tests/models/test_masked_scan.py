@@ -66,6 +66,16 @@ def test_values_and_gradients_equal_those_of_a_scan(key, which, lengths, length)
 
 
 @pytest.mark.slow
+def test_gradients_move_by_move_as_on_a_gpu(key, monkeypatch):
+    step, start, rows, moves = example(key, (40, 3, 17), 50)
+    together = value_and_gradient(masked_scan, (step, start, rows), moves, ("last", "before"))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    apart = value_and_gradient(lambda *given: masked_scan(*given), (step, start, rows), moves, ("last", "before"))
+    for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.slow
 def test_states_before_the_moves(key):
     step, start, rows, moves = example(key, (20, 3, 7), 21)
     last, before = masked_scan(step, start, (rows, moves), moves)
