@@ -12,7 +12,7 @@ from acenode.paper.tables import TABLES
 from acenode.report.page import Picture
 from acenode.report.paper import budget, explanation, interval, ours, p_value, rankings, spread, theirs
 from acenode.report.paper_plots import pictures_of, pictures_over_sets
-from acenode.report.scores import Frame, counted, full_runs, lines, places
+from acenode.report.scores import Frame, counted, full_runs, lines, places, usual_runs
 from acenode.report.verdicts import comparisons
 
 from . import ROOT, plain, put, table
@@ -36,6 +36,12 @@ def runs() -> Frame:
 def numbers() -> Frame:
     """Every row of every table, published and ours."""
     return lines(runs())
+
+
+@cache
+def usual_numbers() -> Frame:
+    """The same over the seeds that most rows of a data set have."""
+    return lines(usual_runs(runs()))
 
 
 @cache
@@ -127,9 +133,10 @@ def _page(docs: Path, name: str, own: Frame) -> list[str]:
     better = ", ".join(f"{m} ({'higher' if m in HIGHER_IS_BETTER else 'lower'} is better)" for m in metrics)
     several = own.dataset.nunique() > 1
     parts = [f"# {told['title']}", "", f"{told['about']} Metrics: {plain(better)}.", ""]
-    parts += _ranks(docs, name, own) if several else []
+    usual = usual_numbers()[usual_numbers().table == name]
+    parts += _ranks(docs, name, usual) if several else []
     parts += ["## Scores", "", "Mean ± standard deviation over seeds or folds, on test data.", ""]
-    parts += _by_set(own, metrics) if own.dataset.nunique() > MANY else _scores(own, metrics, several)
+    parts += _by_set(usual, metrics) if own.dataset.nunique() > MANY else _scores(own, metrics, several)
     parts += _attention(held, several)
     if told["html"]:
         parts += ["## Notes", "", f'<div class="notes">{told["html"]}</div>', ""]

@@ -65,18 +65,27 @@ def _options() -> dict[str, int | bool]:
 def in_parallel(*functions: Callable[[], Any]) -> list[Any]:
     """What the functions give, each in a thread: the compiler works on all of them at the same time.
 
-    With several devices they are called in turn: threads might start programs in another order on each.
+    Precision, x64 and device that are set around it hold in the threads. With several devices the functions are called
+    in turn, as threads might start programs in another order on each; and once more in turn where memory is too small
+    for all of them.
     """
+    in_turn = lambda: [function() for function in functions]  # noqa: E731
     if jax.device_count() > 1:
-        return [function() for function in functions]
-    precision = jax_precision()
+        return in_turn()
+    config: Any = jax.config
+    precision, x64, device = jax_precision(), config.jax_enable_x64, config.jax_default_device
 
     def one(function: Callable[[], Any]) -> Any:
-        with jax.default_matmul_precision(precision):  # a setting of a thread
+        with jax.default_matmul_precision(precision), jax.enable_x64(x64), jax.default_device(device):
             return function()
 
-    with ThreadPoolExecutor(len(functions)) as pool:
-        return list(pool.map(one, functions))
+    try:
+        with ThreadPoolExecutor(len(functions)) as pool:
+            return list(pool.map(one, functions))
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+    return in_turn()
 
 
 def loops(function: Callable, *args) -> bool:

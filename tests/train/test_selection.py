@@ -250,7 +250,7 @@ def test_parts_of_validation_divide_the_members_and_fit_into_memory(monkeypatch)
         return VALIDATION._parts(Layout(count, **layout), jnp.zeros((count, samples)), 512).members
 
     assert (members(12, 512), members(7, 512), members(12, 1), members(12, 1000)) == (4, 1, 12, 4)
-    assert members(12, 1, at_once=2) == 2 and members(12, 512, at_once=6) == 4
+    assert members(12, 1, at_once=2) == 2 and members(12, 512, at_once=6) == 3
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert (members(12, 512), members(64, 512)) == (12, 16)
 

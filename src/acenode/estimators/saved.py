@@ -20,7 +20,7 @@ import numpy as np
 from ..train.checkpoint import DamagedCheckpoint, is_left_behind
 from .card import CARD, card
 
-FORMAT = 4
+FORMAT = 5
 ARRAYS, HEAD = "model.safetensors", "model.json"
 _OURS = (ARRAYS, HEAD, CARD, "report")  # what a folder of a model may hold
 

@@ -7,7 +7,8 @@ into arithmetic. So `masked_scan` does one after the other only what must be:
 - backwards, the moves are linearised all at once, from the stored states; then the gradient of the state is pulled
   through them one by one; then the gradients of parameters and inputs are taken all at once again.
 
-The price is memory: the states before all moves are kept.
+The price is memory: the states before all moves are kept and, on a GPU, as many gradients of the weights as a stretch
+has moves.
 """
 
 import functools as ft
@@ -38,7 +39,7 @@ def masked_scan(
     """
     length = moves.shape[0]
     parts = max(-(-length // _STRETCH), 1)
-    stretch = -(-length // parts)
+    stretch = max(-(-length // parts), 1)
 
     def cut(x):
         fill = jnp.zeros((parts * stretch - length, *x.shape[1:]), x.dtype)

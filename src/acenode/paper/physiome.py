@@ -237,7 +237,7 @@ def row(name: str, dataset: str) -> Row:
         protocol=PROTOCOL,
         config={**settings, **model.config},
         base=model.base,
-        own_settings=model.own_settings,
+        own_settings=(*model.own_settings, "precision"),
         controls=model.controls,
         figures={"error_over_time": ft.partial(error_over_time, bins=10, between=HORIZON)},
     )

@@ -12,8 +12,8 @@ import numpy as np
 from ..tasks import Task
 from ..train import Recipe
 
-# Parts of a recipe that do not make another run. Of precision it was measured (`physiome.recipe`).
-_BESIDE_TRAINING = ("epochs", "eval_batch", "self_check", "precision")
+_BESIDE_TRAINING = ("epochs", "eval_batch", "self_check")  # parts of a recipe that do not make another run
+_ALIKE = {"float32", "tf32"}  # precisions of products
 _OF_ATTENTION = ("norm", "attention_rate", "attention_decay")  # that concern theta_g alone
 
 Setting = tuple[float, float]  # learning rate and lambda
@@ -92,10 +92,12 @@ class Row:
         """Settings that a run had otherwise, by the `config` of its result; functions, as a schedule is, do not count.
 
         A part of the recipe that the result does not have is younger than it, and had its default. What concerns
-        theta_g does not count in a row without attention.
+        theta_g does not count in a row without attention, nor does tf32 in place of float32.
         """
         now = self.settings(made.get("epochs", self.epochs))
         irrelevant = () if self.base else _OF_ATTENTION
+        if {now.get("precision"), made.get("precision")} <= _ALIKE:
+            irrelevant = (*irrelevant, "precision")
         return tuple(
             name
             for name, value in now.items()

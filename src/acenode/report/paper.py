@@ -32,7 +32,7 @@ def write(results: Sequence[Result], folder: Path, out: Path, data_dir: Folder |
     found = {place(Path("results"), result).as_posix(): result for result in results}
     runs = frame(results)
     compared, kept, numbers = comparisons(runs), full_runs(runs), lines(runs).groupby("table", sort=False)
-    usual = lines(usual_runs(kept))
+    usual = lines(usual_runs(runs))
     tables = [_table(str(name), own, _of_table(compared, own), kept, usual, found, data_dir) for name, own in numbers]
     pictures = [p for t in tables for p in (*t["pictures"], *(r["picture"] for r in t["rankings"] if r["picture"]))]
     frames = {"summary.csv": compared, "scores.csv": scores(runs)}

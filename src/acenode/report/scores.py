@@ -22,10 +22,14 @@ def full_runs(frame: Frame) -> Frame:
 
 
 def usual_runs(frame: Frame) -> Frame:
-    """The runs of seeds that most rows of a data set have: a seed may be a fold, and rows are ranked by the same."""
-    places = ["table", "dataset"]
-    rows, having = (frame.groupby(by).row.transform("nunique") for by in (places, [*places, "seed"]))
-    return frame[having > rows / 2]
+    """The runs of seeds that most rows of a data set have: a seed may be a fold, and rows are ranked by the same.
+
+    All runs of a data set where no seed is in most rows.
+    """
+    runs, places = full_runs(frame), ["table", "dataset"]
+    rows, having = (runs.groupby(by).row.transform("nunique") for by in (places, [*places, "seed"]))
+    usual = having > rows / 2
+    return runs[usual | ~usual.groupby([runs[name] for name in places]).transform("any")]
 
 
 def scores(frame: Frame) -> Frame:

@@ -16,7 +16,7 @@ EFFECT = 0.1  # of the score of the other row: the effect of interest where the 
 UNIFORM = 0.99  # normalised entropy of an attention that does not choose
 
 # Settings that a comparison does not hang on.
-_OWN = {"grid", "penalty", "eval_batch", "reference", "self_check", "precision"}
+_OWN = {"grid", "penalty", "eval_batch", "reference", "self_check"}
 _OF_ATTENTION = {  # without effect where there is no g
     *("algorithm", "unit", "main_gradient", "norm", "attention_rate", "attention_decay", "attention_optimiser"),
     *("initial_with", "initial_rate", "initial_decay", "initial_optimiser"),

@@ -16,7 +16,8 @@ from ..tasks.task import Task
 from .layout import Layout
 from .self_check import Parts, SelfCheck, agreed_parts, check_self_check, is_wanted
 
-AT_ONCE, ACCELERATED = 2048, 8192  # samples of all members together in one call of validation: a CPU's, others'
+AT_ONCE = 2048  # samples of all members together in one call of validation
+AT_ONCE_ACCELERATED = 8192  # the same on accelerators
 
 
 def take(models: PyTree, member: int) -> PyTree:
@@ -84,8 +85,8 @@ def each_member(
 ) -> dict[str, np.ndarray]:
     """Metrics of every member, each on rows and with a key of its own; all members as one program.
 
-    Several members are computed at once, as many as `AT_ONCE` or `ACCELERATED` allow. XLA of jax 0.11.2 was seen to
-    compile stacked members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with
+    Several members are computed at once, as many as `AT_ONCE` allows. XLA of jax 0.11.2 was seen to compile
+    stacked members wrongly on a GPU, right in parts of 320 samples and wrong in parts of 400, or 250 with
     another model (`benchmarks/compiler_fault.py`). So the first use of a program is checked there against one that
     takes the members one after the other, in smaller parts.
     """
@@ -128,10 +129,9 @@ def _metrics_of_each(layout: Layout, members, static, task, parts: Parts, data):
 
 
 def _parts(layout: Layout, rows: Array, eval_batch: int) -> Parts:
-    """As many of the members of a device as are computed at once, a divisor of their number, and samples of each."""
-    count, samples = rows.shape[0] // layout.groups, min(eval_batch, rows.shape[1])
-    limit = AT_ONCE if jax.default_backend() == "cpu" else ACCELERATED
-    most = min(layout.at_once or count, limit // samples)
+    """As many members as are computed at once, a divisor of those of a device or of `at_once`, and samples of each."""
+    count, samples = layout.at_once or rows.shape[0] // layout.groups, min(eval_batch, rows.shape[1])
+    most = (AT_ONCE if jax.default_backend() == "cpu" else AT_ONCE_ACCELERATED) // samples
     return Parts(max(k for k in range(1, count + 1) if count % k == 0 and k <= max(most, 1)), samples)
 
 

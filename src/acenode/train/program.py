@@ -172,9 +172,9 @@ class Program:
             record |= health
         return state, self.layout.get(record)
 
-    def _train_checked(self, state: State, static, seeds, rows: Rows, rates, data, *numbers_steps) -> Trained:
+    def _train_checked(self, state: State, static, seeds, rows: Rows, rates, data, numbers, steps) -> Trained:
         """`train` of all members of a device as one program; of one after the other, where the check of it fails."""
-        told = (state, static, seeds, rows, rates, data, *numbers_steps)
+        told = (state, static, seeds, rows, rates, data, numbers, steps)
         if len(seeds) == 1 or not is_wanted(self.recipe.self_check):
             return self.train(self.layout, *told)
         if self._fault is None:

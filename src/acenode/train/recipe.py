@@ -51,7 +51,7 @@ class Recipe:
       much of itself at every iteration, e.g. 0.99; 0 for the parameters themselves.
     - `patience`: stop a member after so many epochs without a better validation score.
     - `validate_every`: validate after every so many epochs, and after the last.
-    - `eval_batch`: samples per call in validation.
+    - `eval_batch`: samples of each member per call in validation; several members are computed at once.
     - `bucket`: fill batches with series of similar length, where the data are series: less padding to compute.
     - `reference`: training samples on which batch statistics are measured for evaluation.
     - `precision`: of matrix products in training and evaluation, on every kind of machine: `float32`, `tf32` or
