@@ -140,8 +140,8 @@ def change_the_head(folder):
         (change_the_head, "model.json was changed since it was saved"),
         (lambda f: (f / HEAD).write_text("[]"), "model.json is damaged"),
         (lambda f: (f / HEAD).write_bytes(b"\xff\xfe"), "model.json is damaged"),
-        (lambda f: rewrite(f, format=2), "has format 2; this version reads 4. Train again, or use the acenode that"),
-        (lambda f: rewrite(f, format=5), "has format 5; this version reads 4. Update acenode or train again"),
+        (lambda f: rewrite(f, format=2), "has format 2; this version reads 5. Train again, or use the acenode that"),
+        (lambda f: rewrite(f, format=6), "has format 6; this version reads 5. Update acenode or train again"),
         (lambda f: rewrite(f, estimator="Oracle"), "does not fit together .*Oracle"),
         (lambda f: rewrite(f, columns={"id": "machine"}), "does not fit together"),
         (
@@ -200,7 +200,7 @@ def test_an_old_model_is_replaced(forecaster, classifier, folder):
 def test_an_empty_folder_and_new_ones_above_are_fine(forecaster, tmp_path):
     (tmp_path / "empty").mkdir()
     assert forecaster.save(tmp_path / "empty") == tmp_path / "empty"
-    assert read_head(forecaster.save(tmp_path / "a" / "b" / "model"))["format"] == 4
+    assert read_head(forecaster.save(tmp_path / "a" / "b" / "model"))["format"] == 5
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of another kind")
