@@ -135,8 +135,10 @@ def _page(docs: Path, name: str, own: Frame) -> list[str]:
     parts = [f"# {told['title']}", "", f"{told['about']} Metrics: {plain(better)}.", ""]
     usual = usual_numbers()[usual_numbers().table == name]
     parts += _ranks(docs, name, usual) if several else []
-    parts += ["## Scores", "", "Mean ± standard deviation over seeds or folds, on test data.", ""]
-    parts += _by_set(usual, metrics) if own.dataset.nunique() > MANY else _scores(own, metrics, several)
+    many = own.dataset.nunique() > MANY
+    which = "the seeds or folds that most rows have" if many else "seeds or folds"
+    parts += ["## Scores", "", f"Mean ± standard deviation over {which}, on test data.", ""]
+    parts += _by_set(usual, metrics) if many else _scores(own, metrics, several)
     parts += _attention(held, several)
     if told["html"]:
         parts += ["## Notes", "", f'<div class="notes">{told["html"]}</div>', ""]
