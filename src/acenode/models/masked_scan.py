@@ -11,7 +11,6 @@ The price is memory: the states before all moves are kept and, on a GPU, as many
 has moves.
 """
 
-import functools as ft
 from collections.abc import Callable
 from typing import Any
 
@@ -98,17 +97,15 @@ def _masked_scan_bwd(before, grad_out, perturbed, vjp_arg, rest, moves):
 
         grad, grad_after = lax.scan(back, grad, (own, grad_before), reverse=True)
 
-        def of_moves(move, before, given, known_given, rest, grad_after):
+        def pulled(before, given, known_given, rest, grad_after):
             def moved(params, given):
                 step, x = whole(params, given, known_given, rest)
-                return move(step)(before, x)
+                return (step if one_by_one else jax.vmap(step))(before, x)
 
             return jax.vjp(moved, params, given)[1](grad_after)
 
         told = (before, given, known_given, rest, grad_after)
-        if one_by_one:
-            return grad, *jax.vmap(ft.partial(of_moves, lambda step: step))(*told)
-        return grad, *of_moves(jax.vmap, *told)
+        return grad, *(jax.vmap(pulled) if one_by_one else pulled)(*told)
 
     def stand(grad, before, given, known_given, rest, grad_before):
         grad = eqx.apply_updates(grad, jax.tree.map(lambda g: g.sum(axis=0), grad_before))
