@@ -14,11 +14,10 @@ training and evaluation, then `jax.default_matmul_precision`. Where none is set 
 error of each against double precision.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -54,14 +53,3 @@ def products_in(precision: Precision | None = None) -> Iterator[None]:
 def matmul(a: Array, b: Array) -> Array:
     """`a @ b` in the precision that is set around it, float32 where none is."""
     return jnp.matmul(a, b, precision=jax_precision())
-
-
-class InPrecision(eqx.Module):
-    """A function whose products have the given precision wherever it is traced, so in its gradient too."""
-
-    function: Callable
-    precision: str = eqx.field(static=True)  # JAX's name
-
-    def __call__(self, *args: Any) -> Any:
-        with jax.default_matmul_precision(self.precision):
-            return self.function(*args)

@@ -318,6 +318,9 @@ class _CoupledAsOne(eqx.Module):
     def __call__(self, t, y, args):
         return self.both(t, self.attention(*y))
 
+    def on_batch(self, t, y, args):
+        return self.both.on_batch(t, jax.vmap(self.attention)(*y))  # type: ignore[attr-defined]
+
 
 class _Recomputed(BatchCoupled):
     """`f` on the state attended with the correlation of the states of the whole batch at this moment."""

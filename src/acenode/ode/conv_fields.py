@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from . import conv_kernels
 from .convolution import Conv, ConvPrecision, GroupNorm
 
 
@@ -30,6 +31,11 @@ class ConvField(eqx.Module):
             h = conv(jax.nn.relu(norm(h)), t)
         return self.norms[-1](h)
 
+    def on_batch(self, t: Float[Array, " batch"], h: Float[Array, "batch y x channels"]):
+        """The same for a batch, by kernels; None where there are none for it."""
+        answers = _by_kernels((self,), t, h)
+        return None if answers is None else answers[0]
+
     def beside(self, other: "ConvField") -> "_Stacked | None":
         """This field and another as one, which answers with both derivatives: half as many, larger operations.
 
@@ -42,33 +48,42 @@ class ConvField(eqx.Module):
 class _Stacked(eqx.Module):
     """Two fields on the same state: the layers both have are stacked, those that only the deeper has follow."""
 
-    norms: tuple[GroupNorm, ...]
-    convs: tuple[Conv, ...]
-    more_norms: tuple[GroupNorm, ...]
-    more_convs: tuple[Conv, ...]
-    deeper: int = eqx.field(static=True)
-
-    def __init__(self, f: ConvField, g: ConvField):
-        self.norms = _stack(f.norms, g.norms)
-        self.convs = _stack(f.convs, g.convs)
-        self.deeper = int(len(g.convs) >= len(f.convs))
-        deep = (f, g)[self.deeper]
-        self.more_norms = deep.norms[len(self.norms) :]
-        self.more_convs = deep.convs[len(self.convs) :]
+    f: ConvField
+    g: ConvField
 
     def __call__(self, t, h):
-        both = jax.vmap(lambda norm: norm(h))(self.norms[0])
-        for norm, conv in zip(self.norms[1:], self.convs, strict=True):
+        norms, convs = _stack(self.f.norms, self.g.norms), _stack(self.f.convs, self.g.convs)
+        both = jax.vmap(lambda norm: norm(h))(norms[0])
+        for norm, conv in zip(norms[1:], convs, strict=True):
             both = jax.vmap(lambda norm, conv, x: norm(conv(jax.nn.relu(x), t)))(norm, conv, both)
-        deep = both[self.deeper]
-        for norm, conv in zip(self.more_norms, self.more_convs, strict=True):
+        g_deeper = len(self.g.convs) >= len(self.f.convs)
+        field, deep = (self.g, both[1]) if g_deeper else (self.f, both[0])
+        for norm, conv in zip(field.norms[len(norms) :], field.convs[len(convs) :], strict=True):
             deep = norm(conv(jax.nn.relu(deep), t))
-        return (both[0], deep) if self.deeper else (deep, both[1])
+        return (both[0], deep) if g_deeper else (deep, both[1])
+
+    def on_batch(self, t, h):
+        """As `ConvField.on_batch`."""
+        return _by_kernels((self.f, self.g), t, h)
 
 
 def _stack(one, other):
     """The layers at the same place, stacked, as far as both go."""
     return tuple(jax.tree.map(lambda *both: jnp.stack(both), *layers) for layers in zip(one, other, strict=False))
+
+
+def _by_kernels(fields: tuple[ConvField, ...], t, h):
+    """What fields answer to the same batch, by kernels; None where there are none for it."""
+    if any(conv.precision != "float16" for field in fields for conv in field.convs) or not conv_kernels.usable(h):
+        return None
+
+    def weights(field: ConvField) -> conv_kernels.Weights:
+        layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)  # type: ignore[arg-type]
+        return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
+
+    groups = fields[0].norms[0].groups
+    answers = conv_kernels.evaluate(h.shape[1:3], groups, h.reshape(-1, h.shape[-1]), t, tuple(map(weights, fields)))
+    return tuple(answer.reshape(h.shape) for answer in answers)
 
 
 class ResidualBlock(eqx.Module):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..precision import products_in
 from .path import Path, check_query
-from .solver import Solver, Stats, check_slope, check_solver
+from .solver import Solver, Stats, check_slope, check_solver, of_batch
 from .solver.runge_kutta import METHODS, stages
 
 
@@ -24,6 +24,9 @@ class _Alone(eqx.Module):
 
     def __call__(self, t, h, args):
         return self.f(t, h)
+
+    def on_batch(self, t, h, args):
+        return of_batch(self.f, t, h)
 
 
 def where_jumped(chosen: Bool[Array, " batch"], yes: Array, no: Array) -> Array:

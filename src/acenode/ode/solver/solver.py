@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ...precision import InPrecision, Precision, check_precision, jax_precision
+from ...precision import Precision, check_precision, jax_precision
 from .adjoint import vjp_evaluations_per_step
 from .diffrax_backend import solve_by_diffrax
 from .integrate import integrate
 from .runge_kutta import METHODS
 from .status import Stats, Status, status_where
 from .step_size import Compact, Control, Norm
-from .vector_field import prepare
+from .vector_field import InPrecision, prepare
 
 Adjoint = Literal["checkpointed", "backsolve", "direct"]
 
