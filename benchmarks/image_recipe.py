@@ -2,48 +2,32 @@
 
     python benchmarks/image_recipe.py --data-dir FOLDER --table cifar10 --epochs 10 --out image-recipe-h200
 
-Half a cosine after a warm-up of a sixth of the steps, weight decay (not on theta_g), averaged parameters, random crops,
-on CIFAR10 flips too. The rates are members of one ensemble. Test images are not looked at.
+Otherwise as in the tables (`acenode.paper.images.recipe`). The rates are members of one ensemble. Test images are not
+looked at.
 """
 
 import time
 
-import optax
 from record import arguments, save, show
 
 from acenode.paper import images
 from acenode.tasks import ImageClassification
-from acenode.train import Member, Recipe, Run
-
-RATES = (0.02, 0.05, 0.1, 0.2)
-
-
-def recipe(epochs: int, steps: int) -> Recipe:
-    total = epochs * steps
-    return Recipe(
-        epochs=epochs,
-        batch_size=images.BATCH,
-        optimiser="momentum",
-        schedule=optax.warmup_cosine_decay_schedule(0.0, 1.0, total // 6, total),
-        weight_decay=5e-4,
-        average=0.998,
-        eval_batch=500,
-    )
+from acenode.train import Member, Run
 
 
 def validated(table: str, name: str, epochs: int, smoothing: float, data_dir) -> dict:
     began = time.perf_counter()
     setting, prepared = images.SETTINGS[table], images.prepared(table, data_dir, [0])
     task = ImageClassification(flip=table == "cifar10", smoothing=smoothing)
-    how = recipe(epochs, (setting.training - images.VALIDATION) // images.BATCH)
-    members = [Member(0, 0, rate, setting.penalty) for rate in RATES]
+    how = images.recipe(table, epochs)
+    members = [Member(0, 0, rate, setting.penalty) for rate in images.RATES]
     run = Run(images.models(table)[name].build, task, prepared.data, prepared.splits, how, members)
     while not run.finished:
         run.epoch()
     return {
         "row": name,
         "smoothing": smoothing,
-        "accuracy": dict(zip(map(str, RATES), [float(score) for score in run.result().best_score], strict=True)),
+        "accuracy": dict(zip(map(str, images.RATES), [float(score) for score in run.result().best_score], strict=True)),
         "seconds": round(time.perf_counter() - began, 1),
     }
 
@@ -62,7 +46,7 @@ def main() -> None:
             rows.append(validated(given.table, name, epochs, smoothing, given.data_dir))
             print(rows[-1], flush=True)
     shown = [(r["row"], r["smoothing"], *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
-    show(("row", "smoothing", *map(str, RATES)), shown)
+    show(("row", "smoothing", *map(str, images.RATES)), shown)
     print(save(given.out, "image-recipe", given.quick, table=given.table, epochs=epochs, rows=rows))
 
 
