@@ -58,22 +58,50 @@ def tsne(model: ImageClassifier, task: ImageClassification, data: LabelledImages
     return {"x": rounded(placed.places[:, 0], 2), "y": rounded(placed.places[:, 1], 2), "label": label}
 
 
-def attention_maps(model: ImageClassifier, task: ImageClassification, data: LabelledImages, test) -> dict:
-    """phi(a(t)) over the places of the feature map, mean over the channels, for the first test images.
+def attention_maps(
+    model: ImageClassifier,
+    task: ImageClassification,
+    data: LabelledImages,
+    test,
+    build: Callable[[Array], ImageClassifier] | None = None,
+) -> dict:
+    """phi(a(t)) over the places of the feature map, mean over the channels, for some test images.
 
-    Beside it, over more of them: how it is spread, how far it moves, and whether it is more open on detail.
+    These are the first that the model takes for what they are, and the first that it takes for something else. With
+    `build` their last maps by an untrained model too. Beside it, over more images: how it is spread, how far it moves,
+    and whether it is more open on detail.
     """
-    images = _some(data, test, _SUMMARISED).images
-    weights = attention_weights(model, images, _TIMES)
+    some = _some(data, test, _SUMMARISED)
+    weights = attention_weights(model, some.images, _TIMES)
     places = weights.mean(axis=-1)
     summary = attention_summary(weights)
-    detail = attention_by(places, cells(model, np.asarray(images)).contrast)
-    return {
+    label, said = np.asarray(some.label), predictions(model, some.images)
+    right, wrong = np.flatnonzero(label == said)[: _DRAWN // 2], np.flatnonzero(label != said)[: _DRAWN // 2]
+    chosen = np.concatenate([right, wrong])
+    kept = {
         "times": list(_TIMES),
-        "maps": rounded(places[:_DRAWN], 4),
+        "maps": rounded(places[chosen], 4),
+        "drawn": chosen.tolist(),
+        "label": label[chosen].tolist(),
+        "said": said[chosen].tolist(),
         **{name: rounded(summary[name], 4) for name in ("mean", "spread", "entropy", "moved", "same_for_all")},
-        "on_detail": rounded(np.subtract(detail["high"], detail["low"]), 4),
+        "on_detail": rounded(_on_detail(model, some, places, label >= 0), 4),
+        "on_detail_right": rounded(_on_detail(model, some, places, label == said), 4),
+        "on_detail_wrong": rounded(_on_detail(model, some, places, label != said), 4),
     }
+    if build is not None:
+        untrained = attention_weights(build(jax.random.key(0)), some.images, _TIMES)
+        kept["untrained"] = rounded(untrained[chosen].mean(axis=-1)[:, -1], 4)
+        kept["untrained_on_detail"] = rounded(_on_detail(model, some, untrained.mean(axis=-1), label >= 0), 4)
+    return kept
+
+
+def _on_detail(model: ImageClassifier, some: LabelledImages, places, which) -> np.ndarray:
+    """How much more open the attention is where the images have more contrast, at each time."""
+    if not which.any():
+        return np.full(places.shape[1], np.nan)
+    detail = attention_by(places[which], cells(model, np.asarray(some.images)[which]).contrast)
+    return np.subtract(detail["high"], detail["low"])
 
 
 def _some(data: LabelledImages, test, count: int) -> LabelledImages:
@@ -195,6 +223,17 @@ def _elementwise(model: ImageClassifier) -> Elementwise:
         f"attention_weights: the model's ODE is {type(ode).__name__}, which has no elementwise attention; give a model "
         "whose ODE is a CoEvolvingODE with Elementwise() attention."
     )
+
+
+def predictions(model: ImageClassifier, images: Images, batch: int = 100) -> Int[np.ndarray, " images"]:
+    """The class that a model takes each image for."""
+    return _in_batches("predictions", ft.partial(_ask_classes, model), images, batch)[0]
+
+
+@compiled
+def _ask_classes(model: ImageClassifier, images):
+    verdict = model(images)
+    return (jnp.argmax(verdict.logits, axis=-1),), verdict.stats
 
 
 @compiled

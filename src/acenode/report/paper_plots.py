@@ -221,8 +221,10 @@ def _maps(table: str, runs: Runs, data_dir: Folder | None) -> Iterator[Picture]:
     """The elementwise attention of image classifiers, over the images where they are at hand."""
     for name, run in _examples(runs, "attention_maps").items():
         kept = run.figures["attention_maps"]
-        figure = attention_maps(kept, images.drawn(table, len(kept["maps"]), data_dir))
+        which = kept.get("drawn", range(len(kept["maps"])))
+        figure = attention_maps(kept, images.drawn(table, which, data_dir))
         says = f"{name}: the elementwise attention at each place, mean over channels; an image each row"
+        says += ", and what it is taken for" * ("said" in kept)
         gates = f" Mean change of a gate: {kept['moved'][-1]:.3f}." if "moved" in kept else ""
         yield picture(
             f"{table}-maps-{slug(name)}", figure, says, f"{says}.{gates} From {place(FOLDER, run).as_posix()}."
@@ -231,12 +233,18 @@ def _maps(table: str, runs: Runs, data_dir: Folder | None) -> Iterator[Picture]:
 
 def attention_maps(kept: Mapping[str, Any], under: images.Drawn | None = None):
     """`attention_maps` of one run: a sample each row, a time each column, one colour scale; `under` has the images."""
-    maps = np.asarray(kept["maps"], float)[:6]
+    maps, times = np.asarray(kept["maps"], float)[:6], [f"t = {t:.2g}" for t in kept["times"]]
+    words = [""] * len(maps)
+    if "said" in kept:
+        words = [f"{a}" if a == b else f"{a}, not {b}" for a, b in zip(kept["said"], kept["label"], strict=True)]
+    if "untrained" in kept:
+        maps = np.concatenate([maps, np.asarray(kept["untrained"], float)[:, None]], axis=1)
+        times.append("untrained, t = 1")
     look: dict[str, Any] = {"cmap": "viridis", "vmin": float(maps.min()), "vmax": float(maps.max())}
     if under is not None:
         low, high = under.edges[0], under.edges[-1]
         look |= {"alpha": 0.75, "extent": (low, high, high, low), "zorder": 2}
-    figure = attention_grid([f"t = {t:.2g}" for t in kept["times"]], [("", sample) for sample in maps], **look)
+    figure = attention_grid(times, list(zip(words, maps, strict=True)), **look)
     for k, axis in enumerate(figure.axes[: maps.shape[0] * maps.shape[1]]):
         axis.set(xticks=[], yticks=[])
         if under is not None:
