@@ -48,7 +48,10 @@ COUNTS = {
     # Two more layers of 65 * 9 * 64 + 64 and 2 * 64 numbers in g.
     "ACE-ODE-Net (deep g)": tuple(published + 2 * 37_632 for published in (283_338, 321_418, 359_050)),
     "ODE-Net (width 128)": (526_336 + 298_240 + 1_546, 528_640 + 298_240 + 1_546, 528_640 + 298_240 + 1_546),
-    "ODE-Net (as many weights)": (285_310, 325_770, 358_858),
+    # Layers as those of a deep g, in f: 2, 3 and 4 more than ODE-Net has.
+    "ODE-Net (as many weights)": (208_266 + 2 * 37_632, 209_418 + 3 * 37_632, 209_418 + 4 * 37_632),
+    "ODE-Net (additive twin)": (283_338, 321_418, 359_050),  # as ACE-ODE-Net
+    "ODE-Net (frozen attention)": (283_338 - 75_392, 321_418 - 75_392, 359_050 - 75_392),  # without g
 }
 
 
@@ -61,9 +64,23 @@ def test_parameter_counts(model):
     assert tuple(size(shapes(name, model)) for name in NAMES) == COUNTS[model]
 
 
-def test_the_control_has_as_many_weights_as_the_attentive_model():
-    for many, attentive in zip(COUNTS[images.AS_MANY], COUNTS["ACE-ODE-Net"], strict=True):
-        assert abs(many / attentive - 1) < 0.02
+def test_the_control_has_as_many_weights_as_the_attentive_model_and_all_added_ones_are_in_f():
+    for name in NAMES:
+        many, plain, attentive = (shapes(name, model) for model in (images.AS_MANY, "ODE-Net", "ACE-ODE-Net"))
+        assert abs(size(many) / size(attentive) - 1) < 0.003
+        assert size(many) - size(plain) == size(many.ode.f) - size(plain.ode.f) > 0
+        assert (many.stem, many.norm, many.linear) == (plain.stem, plain.norm, plain.linear)
+        assert len(many.ode.f.convs) == SETTINGS[name].as_many and many.ode.solver == plain.ode.solver
+    assert [SETTINGS[name].as_many for name in NAMES] == [4, 5, 6]
+
+
+def test_the_other_controls_are_the_attentive_model_but_for_what_they_are_named_after():
+    for name in NAMES:
+        attentive, twin, frozen = (shapes(name, model).ode for model in ("ACE-ODE-Net", images.TWIN, images.FROZEN))
+        assert eqx.tree_at(lambda ode: ode.attention, twin, attentive.attention) == attentive
+        assert (frozen.f, frozen.initial, frozen.solver) == (attentive.f, attentive.initial, attentive.solver)
+        np.testing.assert_array_equal(twin.attention(jnp.arange(3.0), jnp.ones(3)), [1, 2, 3])
+        assert frozen.g is None and frozen.evolution == "frozen" and attentive.evolution == "evolved"
 
 
 def test_parameter_counts_of_the_parts():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from acenode.datasets import mnist, svhn
 from acenode.datasets.images import ImageSet
 from acenode.ode import Solver
 from acenode.paper import images, results
-from acenode.paper.image_analysis import attention_maps
+from acenode.paper.image_analysis import attention_maps, predictions
 from acenode.paper.images import SETTINGS, classifier, row, schedule
 from acenode.paper.reproduce import reproduce
 from acenode.paper.row import Row
@@ -35,26 +36,42 @@ def test_every_model_has_its_row(name):
     assert set(rows) == set(images.models(name))
     assert len({results.slug(each) for each in rows}) == len(rows)  # no two share a file
     for each in rows.values():
-        assert (each.table, each.epochs, each.protocol) == (name, 160, "comparable")
+        assert (each.table, each.epochs, each.protocol) == (name, SETTINGS[name].epochs, "comparable")
         assert each.task.crop is None and each.task.monitor == "accuracy"
 
 
 @pytest.mark.parametrize(
-    "name, rate, penalty, norm",
-    [("mnist", 1e-2, 1e-4, "l2"), ("svhn", 5e-2, 1e-3, "l2"), ("cifar10", 1e-2, 1e-3, "l2")],
+    "name, epochs, penalty, flip", [("mnist", 15, 1e-4, False), ("svhn", 15, 1e-3, False), ("cifar10", 30, 1e-3, True)]
 )
-def test_the_papers_best_settings(name, rate, penalty, norm):
-    for each in TABLES[name]:  # the same for all models of a table
-        assert (each.learning_rate, each.penalty) == (rate, penalty)
+def test_the_recipe_but_for_the_learning_rate_is_the_same_for_all_models_of_a_table(name, epochs, penalty, flip):
+    for each in TABLES[name]:
+        assert (each.epochs, each.penalty) == (epochs, penalty)  # the paper's best lambda
+        assert each.learning_rate in images.RATES and each.own_settings == ("learning_rate",)
+        assert each.task.flip is each.config["flip"] is flip
         recipe = each.recipe(each.epochs)
-        assert (recipe.norm, recipe.optimiser, recipe.batch_size, recipe.epochs) == (norm, "momentum", 128, 160)
-        assert recipe.algorithm == "alternating" and recipe.weight_decay == 0 and recipe.clip is None
+        assert (recipe.norm, recipe.optimiser, recipe.batch_size, recipe.epochs) == ("l2", "momentum", 128, epochs)
+        assert recipe.algorithm == "alternating" and recipe.average == 0.998 and recipe.clip is None
+
+
+def test_a_row_may_have_a_learning_rate_of_its_own(monkeypatch):
+    setting = replace(SETTINGS["svhn"], learning_rate=0.3, rates={"RKNet": 0.05})
+    monkeypatch.setitem(SETTINGS, "svhn", setting)
+    rates = {name: row("svhn", name, model).learning_rate for name, model in images.models("svhn").items()}
+    assert rates == {**dict.fromkeys(rates, 0.3), "RKNet": 0.05}
+
+
+def test_weight_decay_does_not_touch_theta_g():
+    recipe, weights = images.recipe("cifar10", 30), {"weight": jnp.array([2.0, -4.0])}
+    for group, decay in (("main", 5e-4), ("initial", 5e-4), ("attention", 0.0)):
+        optimiser = recipe.transformation(group, 0.1)
+        step, _ = optimiser.update({"weight": jnp.zeros(2)}, optimiser.init(weights), weights)
+        np.testing.assert_allclose(step["weight"], -0.1 * decay * weights["weight"], rtol=1e-6)
 
 
 def test_the_norm_of_the_penalty_makes_another_run_of_attentive_rows_alone():
     rows = {row.name: row for row in TABLES["svhn"]}
     for name, changed in (("ACE-ODE-Net", ("norm",)), ("ODE-Net", ())):
-        made = {**rows[name].settings(160), "epochs": 160, "norm": "l1"}
+        made = {**rows[name].settings(15), "epochs": 15, "norm": "l1"}
         assert rows[name].changed(made) == changed
 
 
@@ -71,20 +88,14 @@ def test_rows_may_crop_as_the_published_cifar10_runs_did():
 
 
 @pytest.mark.parametrize("name, steps", [("mnist", 55_000 // 128), ("svhn", 68_257 // 128), ("cifar10", 45_000 // 128)])
-def test_the_learning_rate_falls_after_60_100_and_140_of_160_epochs(name, steps):
-    factor = jax.jit(images.recipe(name, 160).schedule)
-    rates = []
-    for epoch in (60, 100, 140):
-        first = epoch * steps  # iteration of the first epoch after it
-        rates += [float(factor(first - 1)), float(factor(first))]
-    np.testing.assert_allclose(rates, [1, 0.1, 0.1, 0.01, 0.01, 0.001], rtol=1e-6)
-    assert float(factor(0)) == 1 and float(factor(160 * steps - 1)) == pytest.approx(0.001)
-
-
-def test_fewer_epochs_fall_as_half_a_cosine():
-    steps = 20 * (60_000 // 128)
-    rates = np.asarray(jax.vmap(schedule(60_000, 20))(np.arange(steps)))
-    np.testing.assert_allclose(rates, 0.5 * (1 + np.cos(np.pi * np.arange(steps) / steps)), atol=1e-6)
+@pytest.mark.parametrize("epochs", [3, 30])
+def test_the_learning_rate_rises_over_a_sixth_of_the_steps_and_falls_as_half_a_cosine(name, steps, epochs):
+    total, top = epochs * steps, epochs * steps // 6
+    rates = np.asarray(jax.vmap(images.recipe(name, epochs).schedule)(np.arange(total)))
+    assert rates[0] == 0 and rates[top] == 1 and 0 < rates[-1] < 1e-4
+    np.testing.assert_allclose(rates[:top], np.arange(top) / top, atol=1e-6)
+    fall = np.arange(total - top) / (total - top)
+    np.testing.assert_allclose(rates[top:], 0.5 * (1 + np.cos(np.pi * fall)), atol=1e-6)
 
 
 # --- the splits -----------------------------------------------------------------------------------------------
@@ -283,11 +294,17 @@ def test_what_a_result_keeps_of_the_attention_and_the_images_to_draw_it_over(tmp
     monkeypatch.setattr(images, "VALIDATION", VALIDATION)
     data, (split,), *_ = images.prepared("mnist", folder, [0])
     model = narrow_row().build(jax.random.key(0))
-    kept = attention_maps(model, ImageClassification(), data, split.test)
-    shown = images.drawn("mnist", len(kept["maps"]), folder)
+    said = predictions(model, data.images[split.test])
+    label = ((said + np.arange(TEST) % 2) % 10).astype(np.int32)  # so that it is right about every other image
+    data = replace(data, label=jnp.asarray(data.label).at[split.test].set(label))
+    kept = attention_maps(model, ImageClassification(), data, split.test, narrow_row().build)
+    assert kept["drawn"] == [0, 2, 4, 1, 3, 5]  # three that it is right about, and three that it is not
+    assert (kept["said"], kept["label"]) == (said[kept["drawn"]].tolist(), label[kept["drawn"]].tolist())
+    shown = images.drawn("mnist", kept["drawn"], folder)
     assert shown is not None and len(shown.images) == len(kept["maps"]) == 6
-    np.testing.assert_array_equal(shown.images, np.asarray(data.pixels)[split.test[:6]] / 255.0)
+    np.testing.assert_array_equal(shown.images, np.asarray(data.pixels)[split.test[kept["drawn"]]] / 255.0)
     cells = np.shape(kept["maps"])[-1]
     assert len(shown.edges) == cells + 1 and 0 <= shown.edges[0] < shown.edges[-1] <= 28
     assert all(len(kept[name]) == 5 for name in ("entropy", "moved", "on_detail")) and kept["moved"][0] == 0
-    assert images.drawn("ushcn", 6, folder) is None
+    np.testing.assert_array_equal(kept["untrained"], np.asarray(kept["maps"])[:, -1])  # as this model is not either
+    assert images.drawn("ushcn", range(6), folder) is None

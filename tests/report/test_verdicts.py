@@ -84,6 +84,15 @@ def test_rows_that_differ_in_more_than_the_attention_are_confounded():
     assert compared(large, "ACE-ODE-Net (Large)", "ACE-ODE-Net")["verdict"] != "confounded"  # both differ in the same
 
 
+def climate(base: dict, own: dict):
+    """Runs of a base and of an attentive row, each with its settings."""
+    return [
+        result("ushcn", name, seed, {"mse": 0.4 + 0.01 * seed}, config=config, figures=ACTIVE)
+        for name, config in (("GRU-ODE-Bayes", base), ("ACE-GRU-ODE-Bayes", own))
+        for seed in range(2)
+    ]
+
+
 @pytest.mark.parametrize(
     "more, settings",
     [
@@ -95,13 +104,20 @@ def test_rows_that_differ_in_more_than_the_attention_are_confounded():
 )
 def test_settings_that_runs_do_not_share_confound(more, settings):
     same = {"epochs": 160, "learning_rate": 0.01, "batch_size": 128, "eval_batch": 7, "algorithm": "alternating"}
-    runs = [
-        *accuracies("cifar10", "ODE-Net", 0.8, 0.81, config=same),
-        *accuracies("cifar10", "ACE-ODE-Net", 0.8, 0.82, config=same | more, figures=ACTIVE),
-    ]
-    line = compared(runs, "ACE-ODE-Net", "ODE-Net")
+    line = compared(climate(same, same | more), "ACE-GRU-ODE-Bayes", "GRU-ODE-Bayes")
     assert (line["verdict"] == "confounded") == bool(settings)
     assert line["note"] == (f"other settings: {settings}" if settings else "")
+
+
+def test_learning_rates_of_image_classifiers_are_their_own():
+    same = {"epochs": 30, "learning_rate": 0.2}
+    for more, word in (({}, "inconclusive"), ({"epochs": 20}, "confounded")):
+        runs = [
+            *accuracies("cifar10", "ODE-Net", 0.8, 0.81, config=same),
+            *accuracies("cifar10", "ACE-ODE-Net", 0.8, 0.82, config=same | {"learning_rate": 0.1} | more),
+        ]
+        line = compared(runs, "ACE-ODE-Net", "ODE-Net")
+        assert line["verdict"] == word and "other by design: learning_rate" in line["note"]
 
 
 def known_truth(name, values, metrics=("mse",), **config):
@@ -154,17 +170,14 @@ def test_learning_rates_that_validation_chose_among_the_same_may_differ(rates, c
     configs = [
         {"epochs": 160, "learning_rate": rate, "grid": grid} for rate, grid in zip((0.1, 0.01), grids, strict=True)
     ]
-    runs = [
-        *accuracies("cifar10", "ODE-Net", 0.8, 0.81, config=configs[0]),
-        *accuracies("cifar10", "ACE-ODE-Net", 0.8, 0.82, config=configs[1]),
-    ]
-    assert (compared(runs, "ACE-ODE-Net", "ODE-Net")["verdict"] != "confounded") == comparable
+    line = compared(climate(*configs), "ACE-GRU-ODE-Bayes", "GRU-ODE-Bayes")
+    assert (line["verdict"] != "confounded") == comparable
 
 
 def test_every_control_that_a_row_names_is_compared_and_may_not_have_been_run():
     lines = comparisons(frame(pair((0.80, 0.81, 0.82), (0.90, 0.91, 0.925)))).set_index("other")
     row = next(row for row in TABLES["cifar10"] if row.name == "ACE-ODE-Net")
-    assert list(lines.index) == [row.base, *row.controls] and len(row.controls) == 2
+    assert list(lines.index) == [row.base, *row.controls] and len(row.controls) == 4
     assert set(lines.verdict[list(row.controls)]) == {"not run"} and lines.other_seeds.sum() == 3
 
 
