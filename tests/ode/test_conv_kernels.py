@@ -1,5 +1,7 @@
 """Kernels for a batch of maps against the plain field of one sample. On a CPU they are interpreted, for these tests."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -252,3 +254,16 @@ def test_the_compiler_for_cuda_takes_the_kernels_of_an_ensemble(size, channels, 
     both = stack([half(channels, 1, seed).beside(half(channels, 2, seed)) for seed in range(2)])
     ask = lambda both, h: eqx.filter_vmap(lambda both, h: answers_and_gradient(both, h, True))(both, h)  # noqa: E731
     assert "triton" in for_cuda(ask, both, single(2, 3, size, size, channels))
+
+
+def test_a_frozen_attention_has_kernels_too(kernels, monkeypatch):
+    f, q = half(32, 1), ConvInitial(32, 1, precision="float16", key=jax.random.key(1))
+    ode = CoEvolvingODE(f, None, Elementwise(), q, Solver("rk4", step=0.5), "frozen")
+    h0, asked = single(2, 4, 4, 32), []
+    evaluate = conv_kernels.evaluate
+    monkeypatch.setattr(conv_kernels, "evaluate", lambda *given: asked.append(1) or evaluate(*given))
+    ours = ode(h0, jnp.array([0.0, 1.0])).h
+    assert asked
+    monkeypatch.setattr(conv_kernels, "BACKENDS", GPU)
+    plain = dataclasses.replace(ode, solver=Solver("rk4", step=0.5, max_steps=8))  # another program
+    np.testing.assert_allclose(ours, plain(h0, jnp.array([0.0, 1.0])).h, atol=2e-3)

@@ -46,8 +46,8 @@ def test_every_model_has_its_row(name):
 def test_the_recipe_but_for_the_learning_rate_is_the_same_for_all_models_of_a_table(name, epochs, penalty, flip):
     for each in TABLES[name]:
         assert (each.epochs, each.penalty) == (epochs, penalty)  # the paper's best lambda
-        assert each.learning_rate in images.RATES and each.own_settings == ("learning_rate",)
-        assert each.task.flip is each.config["flip"] is flip
+        assert each.learning_rate in images.RATES and ("rates" in each.config) == (each.name in SETTINGS[name].rates)
+        assert each.task.flip is each.config.get("flip", False) is flip
         recipe = each.recipe(each.epochs)
         assert (recipe.norm, recipe.optimiser, recipe.batch_size, recipe.epochs) == ("l2", "momentum", 128, epochs)
         assert recipe.algorithm == "alternating" and recipe.average == 0.998 and recipe.clip is None

@@ -16,10 +16,10 @@ from ..precision import products_in
 from .attention import Attention
 from .constant import Constant
 from .evolve import where_jumped
-from .fields import evaluate_field
+from .fields import VectorField, evaluate_field
 from .initial import Correlation, correlation
 from .path import Path, check_query
-from .solver import SAMPLES, BatchCoupled, Solver, check_solver
+from .solver import SAMPLES, BatchCoupled, Solver, check_solver, of_batch
 from .updates import Assimilation, AttentionUpdate, Correction
 
 Evolution = Literal["evolved", "frozen", "fixed"]
@@ -289,6 +289,10 @@ class _Attended(eqx.Module):
     def __call__(self, t, h, a):
         return evaluate_field(self.f, t, self.attention(h, a), h, a)
 
+    def on_batch(self, t, h, a):
+        # What sees more than the attended state has no kernel.
+        return None if isinstance(self.f, VectorField) else of_batch(self.f, t, jax.vmap(self.attention)(h, a))
+
 
 class _Coupled(eqx.Module):
     """The right-hand side of Equation 3."""
@@ -319,7 +323,7 @@ class _CoupledAsOne(eqx.Module):
         return self.both(t, self.attention(*y))
 
     def on_batch(self, t, y, args):
-        return self.both.on_batch(t, jax.vmap(self.attention)(*y))  # type: ignore[attr-defined]
+        return of_batch(self.both, t, jax.vmap(self.attention)(*y))
 
 
 class _Recomputed(BatchCoupled):

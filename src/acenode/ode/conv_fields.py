@@ -1,5 +1,7 @@
 """Vector fields and residual blocks on feature maps (y, x, channels), for one sample."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -82,7 +84,9 @@ def _by_kernels(fields: tuple[ConvField, ...], t, h):
         return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
 
     groups = fields[0].norms[0].groups
-    answers = conv_kernels.evaluate(h.shape[1:3], groups, h.reshape(-1, h.shape[-1]), t, tuple(map(weights, fields)))
+    answers: Any = conv_kernels.evaluate(
+        h.shape[1:3], groups, h.reshape(-1, h.shape[-1]), t, tuple(map(weights, fields))
+    )
     return tuple(answer.reshape(h.shape) for answer in answers)
 
 

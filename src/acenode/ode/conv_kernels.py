@@ -13,7 +13,7 @@ Several fields on the same state are evaluated at once, f and g for one: the lay
 
 import functools as ft
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -310,12 +310,12 @@ def _evaluate_fwd(size, groups, x, t, fields):
 def _evaluate_bwd(size, groups, kept, grads):
     t, fields, stacked, maps, alone = kept
     shared = _shared_depth(fields)
-    of_affines = [[None] * len(field.affines) for field in fields]
-    of_layers = [[None] * len(field.layers) for field in fields]
+    of_affines: list[list[Any]] = [[None] * len(field.affines) for field in fields]
+    of_layers: list[list[Any]] = [[None] * len(field.layers) for field in fields]
     back_to_conv = lambda relu, *given: _norm_back(size, groups, relu, True, *given)  # noqa: E731
     back_conv = lambda grad, layer: _convolved(size, grad, layer.turned(jnp.bfloat16))  # noqa: E731
 
-    def keep(k: int, depth: int, sums, weight=None) -> None:
+    def keep(k: int, depth: int, sums, weight: Any = None) -> None:
         """Gradients of a norm and of the convolution below it."""
         of_affines[k][depth] = sums[_OF_SCALE : _OF_SHIFT + 1]
         if depth:

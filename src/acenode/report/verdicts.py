@@ -158,10 +158,15 @@ def unequal_settings(row: Row, base: Any, one: Frame, other: Frame) -> list[str]
     recorded = [set.intersection(*(set(config) for config in configs)) for configs in both]
     names = set.intersection(*recorded) | (set(row.config) & set(getattr(base, "config", ())))
     names -= _OWN | (set() if getattr(base, "base", "") else _OF_ATTENTION)
-    tried = [{each["learning_rate"] for config in configs for each in config.get("grid", ())} for configs in both]
-    if all("grid" in each for each in recorded) and tried[0] == tried[1]:
+    tried = [{rate for config in configs for rate in _rates_tried(config)} for configs in both]
+    if tried[0] == tried[1] and all(map(_rates_tried, both[0] + both[1])):
         names.discard("learning_rate")
     return sorted(n for n in names if {repr(c.get(n)) for c in both[0]} != {repr(c.get(n)) for c in both[1]})
+
+
+def _rates_tried(config: Mapping[str, Any]) -> list[float]:
+    """The learning rates that validation chose among: in whole runs, or in short ones before."""
+    return [each["learning_rate"] for each in config.get("grid", ())] or list(config.get("rates", ()))
 
 
 def _effect(row: Row, name: str, metric: str, runs: Frame) -> tuple[float, float]:
