@@ -261,7 +261,7 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
             "crop": crop or "as the images",
             "convolutions": PRECISION,
             **({"flip": True} if name == "cifar10" else {}),
-            **({"rates": list(RATES)} if title in s.rates else {}),
+            **({"rates": list(RATES)} if title in s.rates and crop is None else {}),
         },
         base=model.base,
         differs=model.differs,
