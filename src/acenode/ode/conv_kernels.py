@@ -23,9 +23,9 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 from ..precision import matmul
+from .convolution import EPSILON
 
 BACKENDS = ("gpu",)  # where they are used
-EPSILON = 1e-5  # added to the variance of a group
 
 _STAGES = 3  # taps of a convolution that are on their way at a time
 _ROWS = 128  # of a matrix that a program of the convolution makes
@@ -70,7 +70,15 @@ def usable(h: Float[Array, "batch y x channels"]) -> bool:
     """Whether there are kernels for these maps, here: a program holds whole blocks, whose sizes are powers of two."""
     _, height, width, channels = h.shape
     fits = height * width <= _PIXELS and channels in (32, 64, 128)
-    return fits and h.dtype == jnp.float32 and jax.default_backend() in BACKENDS
+    return fits and h.dtype == jnp.float32 and jax.default_backend() in BACKENDS and _has_bfloat16()
+
+
+def _has_bfloat16() -> bool:
+    """Whether products of such numbers are known here: on GPUs of NVIDIA since Ampere."""
+    if jax.default_backend() == "cpu":
+        return True
+    known = str(getattr(jax.devices()[0], "compute_capability", ""))
+    return known.replace(".", "").isdigit() and float(known) >= 8
 
 
 # --- kernels: parts they have in common ------------------------------------------------------------------------------

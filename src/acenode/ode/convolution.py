@@ -19,7 +19,7 @@ from ..precision import Precision, check_precision, matmul, products_in
 
 ConvPrecision = Precision | Literal["float16"]
 
-_EPSILON = 1e-5  # added to the variance of a group
+EPSILON = 1e-5  # added to the variance of a group
 
 
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
@@ -149,7 +149,7 @@ def _group_norm_fwd(groups: int, x, affine):
     # In two passes: the mean of squares less the square of the mean would lose all digits where the mean is large.
     centred = x - mean
     variance = _over_group(groups, jnp.square(centred).mean(axis=(0, 1)))
-    precision = lax.rsqrt(variance + _EPSILON)
+    precision = lax.rsqrt(variance + EPSILON)
     return centred * (precision * scale) + shift, (x, mean, precision, scale)
 
 
