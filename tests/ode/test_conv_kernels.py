@@ -1,6 +1,7 @@
 """Kernels for a batch of maps against the plain field of one sample. On a CPU they are interpreted, for these tests."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -206,6 +207,13 @@ def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     one, two = answer(h)
     assert one.shape == h.shape and [each.shape for each in two] == [h.shape, h.shape]
+
+
+@pytest.mark.parametrize("capability, there", [("9.0", True), ("8.0", True), ("7.5", False), ("gfx942", False)])
+def test_there_are_kernels_where_bfloat16_is_known(capability, there, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
+    assert conv_kernels.usable(single(2, 8, 8, 32)) == there
 
 
 @pytest.mark.parametrize(

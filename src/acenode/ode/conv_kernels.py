@@ -74,11 +74,9 @@ def usable(h: Float[Array, "batch y x channels"]) -> bool:
 
 
 def _has_bfloat16() -> bool:
-    """Whether products of such numbers are known here: on GPUs of NVIDIA since Ampere."""
-    if jax.default_backend() == "cpu":
-        return True
-    known = str(getattr(jax.devices()[0], "compute_capability", ""))
-    return known.replace(".", "").isdigit() and float(known) >= 8
+    """Whether products of such numbers are known here: of all GPUs, to those of NVIDIA since Ampere."""
+    capability = getattr(jax.devices()[0], "compute_capability", None)  # "9.0"; of AMD "gfx942"; of a CPU none
+    return capability is None or (capability[0].isdigit() and float(capability) >= 8)
 
 
 # --- kernels: parts they have in common ------------------------------------------------------------------------------
