@@ -79,6 +79,9 @@ def of_regions(values, weights):
 SYSTEMS = {
     "kuramoto": System(kuramoto.generate, 5, 2, of_kuramoto, True),
     "springs": System(springs.generate, 5, 4, partial(of_bodies, charged=False), False),
+    "switching springs": System(
+        partial(springs.generate, switches=True), 5, 4, partial(of_bodies, charged=False), True
+    ),
     "charged": System(springs.charged, 5, 4, partial(of_bodies, charged=True), False),
     "genes": System(gene_regulation.generate, 10, 1, of_genes, False),
     "regions": System(multi_region_sir.generate, 6, 2, of_regions, True),
@@ -172,7 +175,11 @@ def test_oscillators_may_keep_their_graph():
 
 
 def test_bodies_act_on_each_other_alike_and_keep_their_momentum():
-    for made in (springs.generate(samples=5), springs.charged(samples=5)):
+    for made in (
+        springs.generate(samples=5),
+        springs.generate(samples=5, switches=True),
+        springs.charged(samples=5),
+    ):
         np.testing.assert_array_equal(made.influence, np.swapaxes(made.influence, 2, 3))
         momentum = made.truth.reshape(5, 65, 5, 4)[..., 2:].sum(2)
         np.testing.assert_allclose(momentum, np.broadcast_to(momentum[:, :1], momentum.shape), atol=1e-4)

@@ -2,7 +2,8 @@
 
     dx_i/dt = v_i,    dv_i/dt = sum_j W_ij (x_j - x_i) k(|x_j - x_i|)
 
-Springs (`generate`): k = 1 (Hooke's law), and W_ij = W_ji is `stiffness` or 0, an undirected graph for each sample.
+Springs (`generate`): k = 1 (Hooke's law), and W_ij = W_ji is `stiffness` or 0, an undirected graph for each sample;
+with `switches` another one from a moment on that lies between 20 % and 40 % of the span.
 Charged particles (`charged`): k(r) = 1 / (r^2 + softening^2)^(3/2) (Coulomb's law, softened), and
 W_ij = -strength q_i q_j with charges -1, 0 and 1: like charges repel. There is no box around them, unlike in NRI, since
 a wall would be one more influence. Observed are place and velocity of each body.
@@ -36,13 +37,14 @@ def generate(
     density: float = 0.5,
     stiffness: float = 0.5,
     rows: Rows = Rows(noise=0.02),  # noqa: B008
+    switches: bool = False,
     seed: int = 0,
 ) -> KnownTruth:
-    """Bodies on springs."""
+    """Bodies on springs; with `switches` they are attached anew at a moment of each sample."""
     check_size(samples, bodies, span)
     random = np.random.default_rng(seed)
-    upper = np.triu(random_graph((samples,), bodies, density, random))
-    return _observed(slope, stiffness * (upper + np.swapaxes(upper, 1, 2)), span, rows, random)
+    upper = np.triu(random_graph((samples, 2 if switches else 1), bodies, density, random))
+    return _observed(slope, stiffness * (upper + np.swapaxes(upper, -1, -2)), span, rows, random)
 
 
 def charged(
@@ -58,12 +60,12 @@ def charged(
     random = np.random.default_rng(seed)
     charge = random.choice([-1.0, 0.0, 1.0], (samples, bodies), p=[0.4, 0.2, 0.4])
     influence = np.where(np.eye(bodies, dtype=bool), 0.0, -strength * charge[:, :, None] * charge[:, None, :])
-    return _observed(ft.partial(slope, softening=SOFTENING), influence, span, rows, random)
+    return _observed(ft.partial(slope, softening=SOFTENING), influence[:, None], span, rows, random)
 
 
-def _observed(slope, influence: np.ndarray, span: float, rows: Rows, random: np.random.Generator) -> KnownTruth:
-    place = random.normal(0.0, 0.5, (*influence.shape[:2], 2))
+def _observed(slope, stages: np.ndarray, span: float, rows: Rows, random: np.random.Generator) -> KnownTruth:
+    place = random.normal(0.0, 0.5, (len(stages), stages.shape[-1], 2))
     velocity = random.normal(0.0, 1.0, place.shape)
     velocity *= 0.5 / np.linalg.norm(velocity, axis=-1, keepdims=True)
     start = np.concatenate([place, velocity], axis=-1)
-    return observe(slope, start, influence[:, None], lambda state: state, span, rows, random, "body", CHANNELS)
+    return observe(slope, start, stages, lambda state: state, span, rows, random, "body", CHANNELS)

@@ -44,6 +44,7 @@ HIDDEN, LARGER, EXTRA = 64, 128, 5
 SYSTEMS: dict[str, tuple[Callable[..., KnownTruth], float]] = {  # and the span of a series
     "switching Kuramoto": (kuramoto.generate, 10.0),
     "springs": (springs.generate, 10.0),
+    "switching springs": (ft.partial(springs.generate, switches=True), 10.0),
     "charged particles": (springs.charged, 6.0),
     "multi-region SIR": (multi_region_sir.generate, 15.0),
 }
