@@ -3,13 +3,18 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.core
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import PyTree
 
 #: The axis name of the batch inside a `BatchCoupled` vector field. JAX's error for any other field quotes it.
 SAMPLES = "samples of a BatchCoupled field"
+
+
+_LARGE = 100_000
 
 
 class BatchCoupled(eqx.Module):
@@ -54,6 +59,28 @@ def batched(function, field):
         return each(*inputs) if answer is None else answer
 
     return call
+
+
+def batched_apart(function, field):
+    """`batched` of a vector field, as a program of its own where that is quicker: for large states on a CPU.
+
+    Compilers for CPUs compute what a field answers again in every stage that reads it, where its last operations are
+    cheap, as those of a norm are. They do not look into a condition; this one is always true.
+    """
+    call = batched(function, field)
+
+    def call_apart(t, y, args):
+        if jax.default_backend() != "cpu" or not is_large(y):
+            return call(t, y, args)
+        none = lambda t, y, args: jax.tree.map(jnp.zeros_like, y)  # noqa: E731
+        return lax.cond(eqxi.unvmap_any(jnp.isfinite(t)), call, none, t, y, args)
+
+    return call_apart
+
+
+def is_large(y: PyTree) -> bool:
+    """Whether the states of a batch have so many numbers that it pays to compile more for them."""
+    return sum(leaf.size for leaf in jax.tree.leaves(y)) >= _LARGE
 
 
 def of_batch(function, *inputs):
