@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from acenode.ode import BatchCoupled, Solver, Status
-from acenode.ode.solver import SAMPLES, integrate, vector_field
+from acenode.ode.solver import SAMPLES, integrate
 from acenode.ode.solver.step_size import Control
 
 BATCH = 40  # compacted to an eighth, five samples
@@ -73,7 +73,7 @@ def test_large_adaptive_batches_are_compacted_on_a_cpu(monkeypatch):
     def size(y, step=None, compact="auto"):
         return integrate._compact_size(field, y, Control(1e-4, 1e-6, step, "per_part", 256, 16, compact))
 
-    monkeypatch.setattr(vector_field, "_LARGE", 2 * BATCH)
+    monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 2 * BATCH)
     for backend, expected in (("cpu", BATCH // 8), ("gpu", 0)):
         monkeypatch.setattr(jax, "default_backend", lambda name=backend: name)
         assert size(states()) == expected

@@ -19,7 +19,7 @@ from .evolve import where_jumped
 from .fields import VectorField, evaluate_field
 from .initial import Correlation, correlation
 from .path import Path, check_query
-from .solver import SAMPLES, BatchCoupled, Solver, check_solver, of_batch
+from .solver import SAMPLES, BatchCoupled, Solver, answers_batches, batched, check_solver, of_batch
 from .updates import Assimilation, AttentionUpdate, Correction
 
 Evolution = Literal["evolved", "frozen", "fixed"]
@@ -291,7 +291,9 @@ class _Attended(eqx.Module):
 
     def on_batch(self, t, h, a):
         # What sees more than the attended state has no kernel.
-        return None if isinstance(self.f, VectorField) else of_batch(self.f, t, jax.vmap(self.attention)(h, a))
+        if isinstance(self.f, VectorField) or not answers_batches(self.f):
+            return None
+        return of_batch(self.f, t, batched(self.attention, self)(h, a))
 
 
 class _Coupled(eqx.Module):
@@ -323,7 +325,7 @@ class _CoupledAsOne(eqx.Module):
         return self.both(t, self.attention(*y))
 
     def on_batch(self, t, y, args):
-        return of_batch(self.both, t, jax.vmap(self.attention)(*y))
+        return of_batch(self.both, t, batched(self.attention, self)(*y)) if answers_batches(self.both) else None
 
 
 class _Recomputed(BatchCoupled):

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from .interpolation import interpolant, read_transposed, read_weights
 from .runge_kutta import Tableau, select, stages
 from .step_size import Control
-from .vector_field import batched_apart
+from .vector_field import batched
 
 
 class Tape(NamedTuple):
@@ -93,7 +93,7 @@ def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: 
     def replay(params, args, y, t, end, interpolate: bool):
         """One recorded step again; with an `end` of `t` a sample keeps its state."""
         dt = end - t
-        f = batched_apart(eqx.combine(params, field_rest), field)
+        f = batched(eqx.combine(params, field_rest), field)
         slopes, y_new = stages(f, args, t, dt, y, f(t, y, args), tableau)
         if not interpolate:
             return y_new

@@ -23,10 +23,10 @@ from .interpolation import interpolant, read, read_weights
 from .runge_kutta import Tableau, all_finite, select, stages
 from .status import Status, status_where
 from .step_size import Control, first_step, next_step
-from .vector_field import batched_apart, is_coupled, is_large
+from .vector_field import batched, is_coupled
 
 _COMPACT = 8  # when one in so many samples is active, the batch is compacted
-_LEAST_SAMPLES = 32  # in a batch, for that to be worth while
+_LEAST_SAMPLES, _LEAST_NUMBERS = 32, 100_000  # in a batch and in its states, for that to be worth while
 
 
 class Counts(NamedTuple):
@@ -99,9 +99,11 @@ def _compact_size(field, y0: PyTree, control: Control) -> int:
     A second loop takes nearly as long again to compile. On a GPU, moreover, a small batch takes nearly as long as a
     large one, so there is little to gain there (`benchmarks/README.md` has the measurements): `auto` leaves it out.
     """
-    batch, wanted = jax.tree.leaves(y0)[0].shape[0], control.compact
+    leaves = jax.tree.leaves(y0)
+    batch, numbers = leaves[0].shape[0], sum(leaf.size for leaf in leaves)
+    wanted = control.compact
     if wanted == "auto":
-        wanted = batch >= _LEAST_SAMPLES and is_large(y0) and jax.default_backend() == "cpu"
+        wanted = batch >= _LEAST_SAMPLES and numbers >= _LEAST_NUMBERS and jax.default_backend() == "cpu"
     return batch // _COMPACT if wanted and control.step is None and not is_coupled(field) else 0
 
 
@@ -125,7 +127,7 @@ def _per_time(mask: Bool[Array, "batch times"], like: Array) -> Array:
 
 def _begin(vjp_arg, times, tableau: Tableau, control: Control) -> _Progress:
     field, y0, args = vjp_arg
-    field = batched_apart(field, field)
+    field = batched(field, field)
     t0, t1 = times[:, 0], times[:, -1]
     slope = field(t0, y0, args)
     if control.step is None:
@@ -163,7 +165,7 @@ def _integrate_bwd(tape, grads, perturbed, vjp_arg, progress, taken, times, tabl
 
 def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, control: Control, keep, few, record: bool):
     field, y0, args = vjp_arg
-    field = batched_apart(field, field)
+    field = batched(field, field)
     t1 = times[:, -1]
     out = None
     if not ends_only(times):

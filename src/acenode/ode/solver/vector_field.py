@@ -3,18 +3,13 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import PyTree
 
 #: The axis name of the batch inside a `BatchCoupled` vector field. JAX's error for any other field quotes it.
 SAMPLES = "samples of a BatchCoupled field"
-
-
-_LARGE = 100_000
 
 
 class BatchCoupled(eqx.Module):
@@ -61,34 +56,17 @@ def batched(function, field):
     return call
 
 
-def batched_apart(function, field):
-    """`batched` of a vector field, as a program of its own where that is quicker: for large states on a CPU.
-
-    Compilers for CPUs compute what a field answers again in every stage that reads it, where its last operations are
-    cheap, as those of a norm are. They do not look into a condition; this one is always true.
-    """
-    call = batched(function, field)
-
-    def call_apart(t, y, args):
-        if jax.default_backend() != "cpu" or not is_large(y):
-            return call(t, y, args)
-        none = lambda t, y, args: jax.tree.map(jnp.zeros_like, y)  # noqa: E731
-        return lax.cond(eqxi.unvmap_any(jnp.isfinite(t)), call, none, t, y, args)
-
-    return call_apart
-
-
-def is_large(y: PyTree) -> bool:
-    """Whether the states of a batch have so many numbers that it pays to compile more for them."""
-    return sum(leaf.size for leaf in jax.tree.leaves(y)) >= _LARGE
-
-
 def of_batch(function, *inputs):
     """What a field's own `on_batch(t, y, args)` answers for a batch; None where it has none, or none for this batch.
 
     A class that only inherits it may answer otherwise than what it inherits.
     """
-    return function.on_batch(*inputs) if "on_batch" in vars(type(function)) else None
+    return function.on_batch(*inputs) if answers_batches(function) else None
+
+
+def answers_batches(function) -> bool:
+    """Whether its own class, not one that it inherits from, defines `on_batch`."""
+    return "on_batch" in vars(type(function))
 
 
 def check_slope(slope: PyTree, y: PyTree) -> None:
