@@ -9,9 +9,18 @@ import pandas as pd
 import pytest
 from frames import KINDS, VALUES, of_kind, to_pandas
 
+from acenode import load
+from acenode.estimators.importance import Reading
+
 pytestmark = pytest.mark.slow  # what all tests share is trained first
 
 matplotlib.use("Agg")
+
+
+@pytest.fixture
+def forecaster(forecaster):
+    """With an attention that may be read, whatever two epochs of training gave."""
+    return with_reading(forecaster, Reading(change=0.3, collapsed=False, agreement=1.0))
 
 
 @pytest.fixture
@@ -62,6 +71,44 @@ def test_a_plot_has_a_band_for_each_variable_and_the_attention(forecaster, frame
     assert list(seen) == frame[frame["machine"] == "m03"]["hour"].tolist()
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert [p.name for p in tmp_path.iterdir()] == ["plot.png"]
+    plt.close(figure)
+
+
+MISLEADING = Reading(change=0.3, collapsed=True, agreement=0.9)
+
+
+def with_reading(forecaster, reading):
+    other = copy.copy(forecaster)
+    other.reading_ = reading
+    return other
+
+
+def test_an_attention_that_is_no_influence_comes_with_a_warning_and_a_title_that_says_so(forecaster, frame, few):
+    import matplotlib.pyplot as plt
+
+    misleading = with_reading(forecaster, MISLEADING)
+    with pytest.warns(UserWarning, match="Do not read this attention as influence: all variables attend to one"):
+        misleading.attention(few)
+    figure = misleading.plot(frame, "m03", [24.0])
+    assert "not to be read as influence: all variables attend to one" in figure.axes[2].get_title()
+    plt.close(figure)
+
+
+def test_the_reading_of_an_attention_is_saved(forecaster, classifier, tmp_path):
+    assert classifier.reading_ is None
+    assert load(forecaster.save(tmp_path / "model")).reading_ == forecaster.reading_
+
+
+def test_importance_is_drawn_with_the_names_of_the_variables(forecaster, frame, tmp_path):
+    import matplotlib.pyplot as plt
+
+    figure = forecaster.plot_importance(frame, tmp_path / "importance.png")
+    axis, colours = figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(VALUES)
+    assert (axis.get_ylabel(), axis.get_xlabel(), colours.get_ylabel()) == ("forecast", "hidden", "increase of MSE")
+    shown, table = axis.images[0].get_array(), forecaster.importance(frame)
+    np.testing.assert_allclose(shown.ravel(), np.maximum(table["increase"], 0), rtol=1e-6)
+    assert (tmp_path / "importance.png").read_bytes().startswith(b"\x89PNG")
     plt.close(figure)
 
 

@@ -1,5 +1,6 @@
 """The page about a user's own run: which pictures each kind of estimator has, and of which series."""
 
+import copy
 import re
 
 import matplotlib.pyplot as plt
@@ -9,6 +10,7 @@ from frames import VALUES, labelled
 
 from acenode.cli import own_report
 from acenode.cli.own_report import write_report
+from acenode.estimators.importance import Reading
 from acenode.report import plots
 
 pytestmark = pytest.mark.slow  # what all tests share is made first
@@ -52,6 +54,21 @@ def test_the_pictures_of_a_run(kind, frame, tmp_path, request):
     aside = fitted.summary_.validation_series
     assert f"Trained on {fitted.summary_.series - aside:,} series of heat, flow; {aside} more were set aside" in text
     assert "http" not in text.replace("http://www.w3.org", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agreement, says", [(0.1, "Do not read this attention as influence"), (0.9, "is active")])
+def test_perturbation_leads_the_page_where_the_attention_is_no_influence(agreement, says, forecaster, frame, tmp_path):
+    other = copy.copy(forecaster)
+    other.reading_ = Reading(change=0.2, collapsed=False, agreement=agreement)
+    text = write_report(other, frame, tmp_path).read_text()
+    places = [text.index(f"{title}</h2>") for title in ("What the forecasts depend on", "The run", "Attention")]
+    perturbation, run, attention = places
+    assert says in text
+    if agreement < 0.5:
+        assert perturbation < attention < run and text.index(says) < perturbation
+    else:
+        assert run < attention < perturbation
 
 
 @pytest.mark.slow

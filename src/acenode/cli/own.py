@@ -368,7 +368,9 @@ def show_summary(estimator: Any, out: Path, as_json: bool) -> None:
         rows = nw.from_native(estimator.leaderboard_, eager_only=True).rows(named=True)
         rows = [{name: None if value != value else value for name, value in row.items()} for row in rows]
         settings = asdict(estimator.settings_)
-        json.dump({"model": str(out), "summary": summary, "settings": settings, "leaderboard": rows}, sys.stdout)
+        reading = None if estimator.reading_ is None else asdict(estimator.reading_)
+        said = {"model": str(out), "summary": summary, "reading": reading, "settings": settings, "leaderboard": rows}
+        json.dump(said, sys.stdout)
         typer.echo()
         return
     from rich.console import Console
@@ -376,6 +378,8 @@ def show_summary(estimator: Any, out: Path, as_json: bool) -> None:
 
     for note in summary["notes"]:
         typer.echo(f"note: {note}")
+    if estimator.reading_ is not None:
+        typer.echo(f"note: {estimator.reading_}")
     if len(estimator.leaderboard_) > 1:
         Console(width=max(Console().width, 132)).print(_leaderboard(estimator))  # a terminal scrolls
     grid = Table(title=f"{type(estimator).__name__} with {estimator.members_}", show_header=False)

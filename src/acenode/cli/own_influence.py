@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 _PERTURBATION = (
     "Each variable was hidden in turn from the context: by how much the squared error of forecasting the others grows, "
     "in scaled units (1 is the variance). Row: the variable that is forecast. Column: the one that is hidden."
@@ -16,23 +14,33 @@ def influence_sections(estimator: Any, panel: Any, attention: Any) -> list[Any]:
 
     `panel` are the series to measure on.
     """
-    from ..estimators.explain import attention_of
-    from ..estimators.importance import importance_of, read_attention
-    from ..report import page, plots
+    from ..estimators.importance import importance_figure, importance_of
+    from ..report import page
 
+    if attention is not None:
+        attention = replace(attention, words=[*filter(None, [_said(estimator)]), *attention.words])
     if estimator.task != "forecast" or len(panel.variables) < 2:
         return [] if attention is None else [attention]
-    found = importance_of(estimator, panel)
-    names = [str(name) for name in panel.variables]
-    shown = np.maximum(found.increase, 0.0)
-    figure = plots.attention_grid(["increase"], [("", [shown])], names, vmax=max(float(shown.max()), 1e-6))
+    figure = importance_figure(importance_of(estimator, panel), [str(name) for name in panel.variables])
     picture = page.picture("importance", figure, "increase of the error of each variable where another is hidden")
     perturbation = page.Section("What the forecasts depend on", [_PERTURBATION], [picture])
     if attention is None:
         return [perturbation]
+    reading = estimator.reading_
+    return [attention, perturbation] if reading is not None and reading.informative else [perturbation, attention]
+
+
+def _said(estimator: Any) -> str:
+    """Whether the attention does anything, and whether it may be read as influence."""
+    from ..train.health import INACTIVE
+
+    if estimator.reading_ is not None:
+        return str(estimator.reading_)
+    said = []
+    if "attention_change" in estimator.history_:
+        change = float(estimator.history_["attention_change"][estimator.summary_.best_epoch - 1])
+        active = "active" if change >= INACTIVE else "inactive"
+        said.append(f"The attention is {active}: its weights change by {change:.2g} along a series.")
     if estimator.entry_.attends != "variables":
-        return [perturbation, attention]
-    real = np.asarray(panel.series.real)
-    reading = read_attention(attention_of(estimator, panel)[0], real, found)
-    said = replace(attention, words=[str(reading), *attention.words])
-    return [said, perturbation] if reading.informative else [perturbation, said]
+        said.append("It is between hidden dimensions, so it says nothing about variables.")
+    return " ".join(said)

@@ -46,7 +46,9 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
         words = f"{who}: how much each row of a matrix attends to each column; a row adds up to 1."
         drawn = page.picture("attention", figure, "attention over time")
         attention = page.Section("Attention", [_time(words, unit)], [drawn])
-    sections += influence_sections(estimator, panel[: min(_SERIES, len(panel))], attention)
+    influence = influence_sections(estimator, panel[: min(_SERIES, len(panel))], attention)
+    misleading = estimator.reading_ is not None and not estimator.reading_.informative
+    sections = influence + sections if misleading else sections + influence
     sections += _learning(estimator)
     trained = summary.series - summary.validation_series
     lead = (
@@ -56,6 +58,8 @@ def write_report(estimator: Any, frame: Any, out: Path) -> Path | None:
     )
     if summary.notes:  # such as that nothing beats the plain baselines: before all else
         lead = f"{summary.notes[0][0].upper()}{summary.notes[0][1:]} {lead}"
+    if misleading:
+        lead = f"{estimator.reading_} {lead}"
     title = f"{type(estimator).__name__}: {estimator.members_}"
     return page.write(out / "report", title, lead, sections)
 

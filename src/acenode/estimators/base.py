@@ -23,6 +23,7 @@ from . import card, explain, saved
 from .auto import Chosen, Search, Work, leaderboard_frame
 from .budget import MINUTES, Budget
 from .calibration import Calibration
+from .importance import Reading
 from .inputs import lead, mask_of, only_targets, resampled, winsorised
 from .members import Members
 from .named import train_named
@@ -212,18 +213,30 @@ class Estimator(BaseEstimator):
             failed_solves=0 if best is None else int(self.history_["failed"].sum()),
             notes=done.notes,
         )
+        names = tuple(map(str, self.columns_.values))
+        ids = np.asarray(self.validation_ids_, object)
+        self.reading_ = self._read_attention(Panel(series[work.validation], ids, names))
 
     def _entry(self, name: str) -> Entry:
         """Of a member: that of its name, or the user's own."""
         return self.model if isinstance(self.model, Entry) else entry(name)
+
+    def _read_attention(self, validation: Panel) -> Reading | None:
+        """Whether an attention between variables may be read as influence, on the validation series."""
+        return None
 
     def _calibrated(self, outputs: Any, validation: Any) -> Calibration:
         """From predictions of the validation series and what they were; none where there is no band."""
         return Calibration()
 
     def attention(self, frame: Any) -> Any:
-        """The attention over time as a frame: id, time, which variable attends to which, and how much."""
+        """The attention over time as a frame: id, time, which variable attends to which, and how much.
+
+        A warning says where it may not be read as influence; `reading_` has the numbers.
+        """
         self._check_fitted()
+        if self.reading_ is not None and not self.reading_.informative:
+            warnings.warn(str(self.reading_), stacklevel=2)
         return explain.attention_frame(self, frame)
 
     def save(self, folder: str | Path, metrics: Mapping[str, float] | None = None) -> Path:

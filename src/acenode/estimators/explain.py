@@ -116,10 +116,7 @@ def plot_series(estimator: Any, frame: Any, id: Any, out: Out):
 
 def _plot(estimator: Any, frame: Any, id: Any, out: Out, predicted: Callable[[Any, Table], Draw]):
     """One panel a variable with what was observed and what `predicted` draws; then the attention at the last row."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ValueError("plot needs matplotlib; install it with: pip install 'acenode[report]'") from error
+    plt = pyplot()
     from ..report.plots import literal, short
 
     columns = estimator.columns_
@@ -147,15 +144,39 @@ def _plot(estimator: Any, frame: Any, id: Any, out: Out, predicted: Callable[[An
             labels = [literal(name) for name in short(names.tolist())]
             axes[-1].set_xticks(range(len(names)), labels, rotation=45, ha="right")
             axes[-1].set_yticks(range(len(names)), labels)
-        axes[-1].set(title="attention at the last row", ylabel="attends", xlabel="to")
+        axes[-1].set(title=f"attention at the last row{_caution(estimator)}", ylabel="attends", xlabel="to")
         figure.colorbar(picture, ax=axes[-1])
     figure.tight_layout()
+    return finished(figure, out)
+
+
+def _caution(estimator: Any) -> str:
+    """How the weights may be read, as the end of a title."""
+    if estimator.entry_.attends != "variables":
+        return "\nbetween hidden dimensions: says nothing about variables"
+    reading = estimator.reading_
+    if reading is None:
+        return ""
+    return "" if reading.informative else f"\nnot to be read as influence: {reading.reason}"
+
+
+def pyplot():
+    """Matplotlib, which is an extra."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ValueError("plot needs matplotlib; install it with: pip install 'acenode[report]'") from error
+    return plt
+
+
+def finished(figure: Any, out: Out):
+    """A figure, also written to `out` if that is a path."""
     if out is not None:
         drawn = BytesIO()
         figure.savefig(drawn, format=Path(out).suffix[1:] or "png")
         write_atomically(Path(out), drawn.getvalue())
-    if "inline" in plt.get_backend():
-        plt.close(figure)  # a notebook shows what a cell returns; an open figure it would show twice
+    if "inline" in pyplot().get_backend():
+        pyplot().close(figure)  # a notebook shows what a cell returns; an open figure it would show twice
     return figure
 
 

@@ -22,7 +22,7 @@ from ..tasks import Forecast, Task
 from . import explain, follow
 from .base import Estimator, values_calibration
 from .calibration import Calibration
-from .importance import importance_frame
+from .importance import Reading, importance_frame, plot_importance, reading_of
 from .inference import scores
 from .inputs import extended, keep_known, mask_of, only_targets
 from .members import mixed
@@ -119,6 +119,9 @@ class Forecaster(Estimator):
         self._clear_updates()
         return Forecast(), together, Split(len(series) + np.arange(len(chosen)), split.validation, split.test)
 
+    def _read_attention(self, validation: Panel) -> Reading | None:
+        return reading_of(self, validation)
+
     def _calibrated(self, outputs: Any, validation: Query) -> Calibration:
         return values_calibration(outputs, validation, self.columns_, by_horizon=True)
 
@@ -194,6 +197,11 @@ class Forecaster(Estimator):
         """
         self._check_fitted()
         return importance_frame(self, frame)
+
+    def plot_importance(self, frame: Any, out: str | Path | None = None):
+        """A picture of `importance`: a row for each variable that is forecast, a column for each that is hidden."""
+        self._check_fitted()
+        return plot_importance(self, frame, out)
 
     # --- one observation at a time ------------------------------------------------------------------------------
 

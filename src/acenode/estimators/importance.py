@@ -8,9 +8,11 @@ import numpy as np
 from ..series import Panel, Query, Series
 from ..series.frames import write_frame
 from ..train.health import INACTIVE
+from .explain import Out, attention_of, finished, pyplot
 
 AGREES = 0.3  # rank correlation of weights and importances from which on they say the same
 COLLAPSED = 0.9  # a column that gets so much of every row's weight
+_SERIES = 100  # at most so many are read
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,7 @@ def _hidden(query: Query, variable: int) -> Query:
 
 def importance_frame(estimator: Any, frame: Any) -> Any:
     """A frame (forecast, hidden, mse, increase, standard_error): by how much hiding a variable hurts a forecast."""
-    what = "the table to explain"
-    table = estimator._read(frame, what)
-    panel = estimator._scaled(table, what)
-    if not estimator._last_part(panel.series).scored.any():
-        raise ValueError(f"{what}: no series has values in its last {estimator.horizon:.0%} to forecast.")
-    found = importance_of(estimator, panel)
-    names = [str(name) for name in panel.variables]
+    found, names, backend = _importance_in(estimator, frame)
     size = len(names)
     data = {
         "forecast": np.repeat(names, size).tolist(),
@@ -73,7 +69,31 @@ def importance_frame(estimator: Any, frame: Any) -> Any:
         "increase": found.increase.ravel(),
         "standard_error": found.error.ravel(),
     }
-    return write_frame(data, table.backend)
+    return write_frame(data, backend)
+
+
+def plot_importance(estimator: Any, frame: Any, out: Out):
+    """A picture of it, which is also written to `out`."""
+    pyplot()
+    found, names, _ = _importance_in(estimator, frame)
+    return finished(importance_figure(found, names), out)
+
+
+def importance_figure(found: Importance, names: list[str]):
+    """A matrix; row: the variable that is forecast, column: the one that is hidden. A decrease is drawn as 0."""
+    from ..report.plots import matrix
+
+    return matrix(np.maximum(found.increase, 0.0), names, "forecast", "hidden", "increase of MSE")
+
+
+def _importance_in(estimator: Any, frame: Any) -> tuple[Importance, list[str], Any]:
+    """That of the series of a frame, the names of the variables, and the frame's backend."""
+    what = "the table to explain"
+    table = estimator._read(frame, what)
+    panel = estimator._scaled(table, what)
+    if not estimator._last_part(panel.series).scored.any():
+        raise ValueError(f"{what}: no series has values in its last {estimator.horizon:.0%} to forecast.")
+    return importance_of(estimator, panel), [str(name) for name in panel.variables], table.backend
 
 
 # --- is an attention informative? ---------------------------------------------------------------------------------
@@ -102,13 +122,28 @@ class Reading:
                 f"The attention is active (its weights change by {self.change:.2f}) and agrees with perturbation "
                 f"(rank correlation {self.agreement:.2f})."
             )
+        return (
+            f"Do not read this attention as influence: {self.reason}. Perturbation says what the forecasts depend on."
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why it may not be read so."""
         if self.collapsed:
-            reason = "all variables attend to one and the same"
-        elif self.change < INACTIVE:
-            reason = f"it is inactive: its weights change by {self.change:.4f} along a series"
-        else:
-            reason = f"its rank correlation with perturbation is {self.agreement:.2f}"
-        return f"Do not read this attention as influence: {reason}. Perturbation says what the forecasts depend on."
+            return "all variables attend to one and the same"
+        if self.change < INACTIVE:
+            return f"it is inactive, its weights change by {self.change:.4f} along a series"
+        return f"its rank correlation with perturbation is {self.agreement:.2f}"
+
+
+def reading_of(estimator: Any, panel: Panel) -> Reading | None:
+    """Of a fitted forecaster on these series; None where its attention is not between variables."""
+    if estimator.entry_.attends != "variables" or len(panel.variables) < 2:
+        return None
+    some = panel[: min(_SERIES, len(panel))]
+    return read_attention(
+        attention_of(estimator, some)[0], np.asarray(some.series.real), importance_of(estimator, some)
+    )
 
 
 def read_attention(weights: np.ndarray, real: np.ndarray, found: Importance) -> Reading:

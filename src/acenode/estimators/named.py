@@ -40,6 +40,7 @@ def train_named(
     trial = Trial(name, run=run, seconds=run.seconds, weight=1.0)
     trial.score(work)
     done, best = run.result(), best_member(run)
+    done.warn_of_inactive(stacklevel=5)
     first = 0 if best is None else best
     models = models_of(run) or [done.model(0)]
     models.insert(0, models.pop(first if best is not None else 0))

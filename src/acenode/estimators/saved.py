@@ -100,6 +100,7 @@ def _write(estimator: Any, part: Path) -> None:
         "parameters": parameters,
         "settings": asdict(estimator.settings_),
         "summary": asdict(estimator.summary_),
+        "reading": None if estimator.reading_ is None else asdict(estimator.reading_),
         "columns": estimator.columns_._asdict(),
         "left_out": estimator.left_out_,
         "categories": estimator.categories_,
@@ -184,6 +185,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
     from . import Classifier, Forecaster, Imputer, Regressor
     from .auto import leaderboard_frame
     from .calibration import Calibration
+    from .importance import Reading
     from .inference import without_sampling
     from .members import Members
     from .registry import OWN, Entry, entry
@@ -207,6 +209,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
         estimator.calibration_ = Calibration(*(tuple(head["calibration"][n]) for n in ("horizons", "factors")))
         estimator.leaderboard_ = leaderboard_frame(head["leaderboard"])
         estimator.summary_ = Summary(**{**head["summary"], "notes": tuple(head["summary"]["notes"])})
+        estimator.reading_ = Reading(**head["reading"]) if head.get("reading") else None
         columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
         estimator.columns_ = Columns(**columns)
         estimator.left_out_ = tuple(head["left_out"])

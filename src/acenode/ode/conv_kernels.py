@@ -6,7 +6,8 @@ matrix, a row for each pixel of each sample; the pixel at an offset is the row a
 edge. `ConvField` itself is the plain twin, which CPUs use and tests compare with.
 
 Convolutions take inputs in half precision and add up in single precision, as `Conv(precision="float16")` does. Their
-gradients are small numbers, beyond the range of half precision: they are rounded to bfloat16.
+gradients are small numbers, beyond the range of half precision: they, and what they are multiplied by, are rounded to
+bfloat16. There is no derivative of these gradients: a Hessian needs the plain form (`Conv(precision=None)`).
 
 Several fields on the same state are evaluated at once, f and g for one: the layers that they all have are one kernel.
 """
@@ -70,11 +71,19 @@ def usable(h: Float[Array, "batch y x channels"]) -> bool:
     """Whether there are kernels for these maps, here: a program holds whole blocks, whose sizes are powers of two."""
     _, height, width, channels = h.shape
     fits = height * width <= _PIXELS and channels in (32, 64, 128)
-    return fits and h.dtype == jnp.float32 and jax.default_backend() in BACKENDS and _has_bfloat16()
+    return fits and h.dtype == jnp.float32 and _backend() in BACKENDS and _has_bfloat16()
+
+
+def _backend() -> str:
+    """Where programs run: on a default device that is set, if it is."""
+    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if device is None:
+        return jax.default_backend()
+    return device if isinstance(device, str) else device.platform
 
 
 def _has_bfloat16() -> bool:
-    """Whether products of such numbers are known here: of all GPUs, to those of NVIDIA since Ampere."""
+    """Whether the GPU has products in bfloat16: those of NVIDIA since Ampere (compute capability 8) have."""
     capability = getattr(jax.devices()[0], "compute_capability", None)  # "9.0"; of AMD "gfx942"; of a CPU none
     return capability is None or (capability[0].isdigit() and float(capability) >= 8)
 
@@ -83,7 +92,7 @@ def _has_bfloat16() -> bool:
 
 
 def _call(kernel, shapes, grid, specs=None, *, warps: int = 4, stages: int = 1):
-    interpret = jax.default_backend() == "cpu"  # for tests
+    interpret = _backend() == "cpu"  # for tests
     params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages)
     given = {} if specs is None else {"out_specs": specs}
     return pl.pallas_call(kernel, out_shape=shapes, grid=grid, interpret=interpret, compiler_params=params, **given)

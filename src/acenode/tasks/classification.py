@@ -144,6 +144,9 @@ class SeriesClassification:
         trace = self._trace(model, batch.series, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
 
+    def attention_path(self, model: Headed, batch: LabelledSeries, key):
+        return trace_attention(model.model(batch.series, jnp.asarray(batch.series.times), key, attention=True))
+
     def outputs(self, model: Headed, batch: LabelledSeries, key) -> Float[Array, "batch classes"]:
         """The probability of each class."""
         return jnp.mean(jnp.exp(self._logs(model, self._trace(model, batch.series, key).mask_failed())), axis=0)
@@ -197,6 +200,9 @@ class PointClassification:
     def first_states(self, model: Headed, batch: LabelledPoints, key):
         trace = self._trace(model, batch, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
+
+    def attention_path(self, model: Headed, batch: LabelledPoints, key):
+        return trace_attention(model.model(batch.series, jnp.asarray(batch.series.times), key, attention=True))
 
     def outputs(self, model: Headed, batch: LabelledPoints, key) -> Float[Array, "batch rows classes"]:
         """The probability of each class at each row."""

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, PRNGKeyArray
 
 from .classification import BinaryClassification, PointClassification, SeriesClassification
-from .task import Report, Task
+from .task import AttentionTask, Report, Task
 
 
 class Ensemble(eqx.Module):
@@ -71,6 +71,11 @@ class EnsembleTask:
 
     def first_states(self, model: Ensemble, batch, key):
         return _each(lambda member, key: self.task.first_states(member, batch, key), model, key)
+
+    def attention_path(self, model: Ensemble, batch, key):
+        """That of the first member."""
+        assert isinstance(self.task, AttentionTask)
+        return self.task.attention_path(model[0], batch, key)
 
     def outputs(self, model: Ensemble, batch, key):
         """Of one member after the other: a GPU was seen to evaluate stacked models wrongly."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..series import Series
 from .heads import Headed
-from .task import Report
+from .task import Report, trace_attention
 
 
 class SeriesTarget(eqx.Module):
@@ -43,6 +43,9 @@ class Regression:
     def first_states(self, model: Headed, batch: SeriesTarget, key):
         trace = self._trace(model, batch, key)
         return None if trace.h0 is None else (trace.h0, trace.times)
+
+    def attention_path(self, model: Headed, batch: SeriesTarget, key):
+        return trace_attention(model.model(batch.series, jnp.asarray(batch.series.times), key, attention=True))
 
     def outputs(self, model: Headed, batch: SeriesTarget, key) -> Float[Array, " batch"]:
         """The predicted target."""

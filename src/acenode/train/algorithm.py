@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..tasks.task import Report, Task
-from .groups import Group, attention_norm, belongs, has_attention, hold_attention
+from .groups import Group, attention_norm, belongs, has_attention, hold_attention, length
 from .layout import BATCH
 from .recipe import Member, Recipe
 
@@ -169,13 +169,9 @@ def _tally_attention(recipe: Recipe, model, gradient, rates: Rates, ok, tally: T
     penalty = jax.grad(lambda p: rates.penalty * attention_norm(eqx.combine(p, rest), recipe.norm))(theta)
     task = jax.tree.map(jnp.subtract, eqx.filter(gradient, own), penalty)
     return tally._replace(
-        attention_gradient=tally.attention_gradient + jnp.where(ok, _length(task), 0.0),
-        penalty_gradient=tally.penalty_gradient + jnp.where(ok, _length(penalty), 0.0),
+        attention_gradient=tally.attention_gradient + jnp.where(ok, length(task), 0.0),
+        penalty_gradient=tally.penalty_gradient + jnp.where(ok, length(penalty), 0.0),
     )
-
-
-def _length(tree: PyTree) -> Float[Array, ""]:
-    return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
 
 
 def choose(condition: Bool[Array, ""], yes: PyTree, no: PyTree) -> PyTree:

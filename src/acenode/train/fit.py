@@ -3,6 +3,7 @@
 import hashlib
 import re
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,17 @@ class Fit:
     seconds: float
     member_notes: tuple[tuple[str, ...], ...] = field(default=())
     devices: tuple[str, ...] = field(default=())
+
+    @property
+    def inactive(self) -> np.ndarray:
+        """Which members have an attention that does nothing (`acenode.train.health`)."""
+        return _inactive(self.history, self.best_epoch)
+
+    def warn_of_inactive(self, stacklevel: int = 3) -> None:
+        """Warn of each member with such an attention."""
+        for member in np.flatnonzero(self.inactive):
+            note = _inactive_note(self.history, self.members, self.best_epoch, int(member))
+            warnings.warn(note, stacklevel=stacklevel)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -99,7 +111,9 @@ def fit(
         pass
     finally:
         progress.stop()
-    return run.result()
+    done = run.result()
+    done.warn_of_inactive()
+    return done
 
 
 class Run:
@@ -343,7 +357,7 @@ def _probed(transformation: optax.GradientTransformation) -> bytes:
 
 def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[tuple[str, ...], ...]:
     """What a reader must be told of each member at the end."""
-    every = []
+    every, inactive = [], _inactive(history, best_epoch)
     for k, member in enumerate(members):
         notes = []
         skipped = int(history["skipped"][:, k].sum()) if "skipped" in history else 0
@@ -358,13 +372,8 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
                 f"member ({member}): {skipped} updates were skipped because the loss or its gradient was not "
                 "finite; a lower learning rate or clip=1.0 helps."
             )
-        change = history["attention_change"][best_epoch[k], k] if "attention_change" in history else np.inf
-        if best_epoch[k] >= 0 and change < INACTIVE:
-            notes.append(
-                f"member ({member}): attention inactive, no weight changes by more than {change:.2g} along the solve. "
-                "The run is no evidence for or against it; a smaller penalty, no decay of theta_g or a larger "
-                "attention_rate may help."
-            )
+        if inactive[k]:
+            notes.append(_inactive_note(history, members, best_epoch, k))
         if failed:
             notes.append(
                 f"member ({member}): {failed} solves failed and their samples were left out of the step; loosen "
@@ -372,6 +381,24 @@ def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> t
             )
         every.append(tuple(notes))
     return tuple(every)
+
+
+def _inactive(history: dict[str, np.ndarray], best_epoch: np.ndarray) -> np.ndarray:
+    """Of each member, whether no weight of its attention changes along the solve, in its best epoch."""
+    if "attention_change" not in history:
+        return np.zeros(len(best_epoch), bool)
+    change = history["attention_change"][best_epoch, np.arange(len(best_epoch))]
+    return (best_epoch >= 0) & (change < INACTIVE)
+
+
+def _inactive_note(history: dict[str, np.ndarray], members, best_epoch: np.ndarray, k: int) -> str:
+    names = ("attention_change", "attention_gradient", "penalty_gradient", "attention_norm")
+    change, task, penalty, norm = (history[name][best_epoch[k], k] for name in names)
+    return (
+        f"member ({members[k]}): attention inactive, no weight changes by more than {change:.2g} along the solve "
+        f"(norm of theta_g {norm:.2g}; gradient of the task on it {task:.2g}, of the penalty {penalty:.2g}). The run "
+        "is no evidence for or against it; a smaller penalty, no decay of theta_g or a larger attention_rate may help."
+    )
 
 
 __all__ = ["Fit", "Run", "fit"]

@@ -80,6 +80,11 @@ def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
+def length(tree: PyTree) -> Float[Array, ""]:
+    """The Euclidean norm of all arrays together."""
+    return jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), jnp.zeros(())))
+
+
 def attention_norm(model: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
     """The norm of theta_g in Equation 6; of a ensemble, the sum over its members."""
     if isinstance(model, Ensemble):

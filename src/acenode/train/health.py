@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..compiled import compiled
 from ..ode import Attention, CoEvolvingODE, Elementwise, Pairwise, VectorField
+from ..tasks.ensemble import Ensemble
 from ..tasks.task import AttentionTask, Task
 from .groups import has_attention
 from .layout import Layout
@@ -44,7 +45,8 @@ def attention_health(model: PyTree, task: AttentionTask, batch: PyTree, key: PRN
 
 
 def _evolving(model: PyTree) -> list[CoEvolvingODE]:
-    """The ODEs with a g."""
+    """The ODEs with a g; of an ensemble, those of its first member."""
+    model = model[0] if isinstance(model, Ensemble) else model
     nodes = jax.tree.leaves(model, is_leaf=lambda n: isinstance(n, CoEvolvingODE))
     return [n for n in nodes if isinstance(n, CoEvolvingODE) and n.g is not None]
 

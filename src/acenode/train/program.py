@@ -24,7 +24,7 @@ from ..tasks.task import Task
 from .algorithm import Clock, Optimisers, Rates, Tally, attention_step, choose, main_step, optimisers_of, stepped_groups
 from .closures import check_closures
 from .evaluate import each_member, names_of_metrics, take_rows
-from .groups import attention_norm, belongs, fit_reference_statistics, has_attention, needs_reference_statistics
+from .groups import belongs, fit_reference_statistics, has_attention, length, needs_reference_statistics
 from .health import NAMES, has_health, health_of_members
 from .layout import BATCH, Layout
 from .recipe import Recipe
@@ -372,12 +372,13 @@ def _bucketed(batches: Int[Array, "steps batch"], lengths: Array, own_steps, key
 
 
 def _attention_record(recipe: Recipe, tally: Tally, model) -> dict[str, Array]:
-    """The norms that tell whether theta_g is trained by the task or only shrunk by the penalty."""
+    """Norms of both gradients on theta_g and of theta_g, rates and biases included: does the task train it, or does the
+    penalty only shrink it?"""
     counted = jnp.maximum(jnp.where(recipe.algorithm == "joint", tally.counted, tally.attention_counted), 1)
     return {
         "attention_gradient": tally.attention_gradient / counted,
         "penalty_gradient": tally.penalty_gradient / counted,
-        "attention_norm": attention_norm(model, "l2"),
+        "attention_norm": length(eqx.filter(model, belongs(model, "attention"))),
     }
 
 
