@@ -1,10 +1,13 @@
-"""First attentions from the history of a series: against plain loops."""
+"""First attentions from the history of a series: against plain loops, and by finite differences."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from sines import batch_of, gru, linear, quick, rows
 
-from acenode.models import OwnCorrelation, gru_ode_bayes
+from acenode.models import OwnCorrelation, PairEncoder, gru_ode_bayes
 from acenode.ode import CoEvolvingODE, GRUField, GRULinear, Identity, Pairwise, Solver
 from acenode.series import series, stack
 
@@ -54,3 +57,44 @@ def test_it_is_the_first_attention_of_a_model():
     batch = histories()
     trace = model(batch, jnp.zeros((2, 1)), jax.random.key(0), attention=True)
     np.testing.assert_allclose(trace.attention[0, :, 0], OwnCorrelation()(batch), atol=1e-6)
+
+
+# --- an encoder of pairs ------------------------------------------------------------------------------------------
+
+UNITS, CHANNELS, SIZE = 3, 2, 4
+ROWS = rows(counts=(2, 5, 3), variables=UNITS * CHANNELS)  # something is observed in each
+
+
+def encoder() -> PairEncoder:
+    return quick(lambda key: PairEncoder(CHANNELS, SIZE, key=key))
+
+
+def test_a_weight_of_the_pair_encoder_is_read_from_the_rows_of_its_two_units():
+    made = encoder()
+    found = np.asarray(made(batch_of(ROWS, padded=6)))
+    assert found.shape == (len(ROWS), UNITS, UNITS)
+    for k, (times, values, observed) in enumerate(ROWS):
+        for i in range(UNITS):
+            for j in range(UNITS):
+                state, before = np.zeros(SIZE), 0.0
+                for time, row, seen in zip(times, values, observed, strict=True):
+                    own, other = (slice(CHANNELS * u, CHANNELS * (u + 1)) for u in (i, j))
+                    told = [part[which] for which in (own, other) for part in (row * seen, seen)]
+                    state = gru(made.cell, np.concatenate([*told, [time - before]]), state)
+                    before = time
+                np.testing.assert_allclose(found[k, i, j], linear(made.readout, state)[0], rtol=1e-10)
+    assert np.abs(found - found.swapaxes(1, 2)).max() > 1e-2  # who influences whom
+
+
+def test_the_gradient_of_the_pair_encoder_by_finite_differences():
+    moving, still = eqx.partition(encoder(), eqx.is_inexact_array)
+    batch, random = batch_of(ROWS, padded=6), np.random.default_rng(2)
+    weights = random.normal(size=(len(ROWS), UNITS, UNITS))
+    loss = jax.jit(jax.value_and_grad(lambda m: jnp.sum(weights * jnp.sin(eqx.combine(m, still)(batch)))))
+    leaves, structure = jax.tree.flatten(moving)
+    for k, gradient in enumerate(jax.tree.leaves(loss(moving)[1])):
+        direction = random.normal(size=gradient.shape)
+        near = ([*leaves[:k], leaves[k] + s * direction, *leaves[k + 1 :]] for s in (1e-5, -1e-5))
+        ahead, behind = (float(loss(structure.unflatten(each))[0]) for each in near)
+        assert np.sum(gradient * direction) == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
+        assert abs(ahead - behind) > 1e-8

@@ -32,6 +32,24 @@ def gradient(queried, times=TIMES) -> np.ndarray:
     return flat(compiled(queried, times)[1])
 
 
+def assert_every_slope_matches(loss, at, tolerance: float = 1e-6, step: float = 1e-5):
+    """The gradient of a loss in every array of a tree, each along a random direction of its own; none may be zero."""
+    compiled = jax.jit(jax.value_and_grad(loss))
+    leaves, structure = jax.tree.flatten(at)
+    found = jax.tree.leaves(compiled(at)[1])
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(at)]
+    for k, (name, gradient) in enumerate(zip(names, found, strict=True)):
+        direction = np.asarray(noise(*gradient.shape, seed=k))
+
+        def value(shift, k=k, direction=direction):
+            moved = [*leaves[:k], np.asarray(leaves[k]) + shift * direction, *leaves[k + 1 :]]
+            return float(compiled(structure.unflatten(moved))[0])
+
+        slope = (value(step) - value(-step)) / (2 * step)
+        assert abs(slope) > 1e-6, f"{name}: nothing to compare"
+        assert float(np.sum(gradient * direction)) == pytest.approx(slope, rel=tolerance, abs=1e-3 * tolerance), name
+
+
 def assert_matches_differences(queried, step: float, tolerance: float, times=TIMES):
     """The slope along two random directions of f's, g's and q's parameters and of h(0), each on its own."""
     moving, still = eqx.partition(queried, eqx.is_inexact_array)

@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from finite_differences import assert_every_slope_matches
+from problems import Wave, noise
 
 from acenode.ode import (
     CoEvolvingODE,
@@ -61,6 +63,22 @@ def test_signed_weights_evolve_beside_rows():
     slope = jax.jit(jax.grad(far))(0.0)
     assert abs(slope) > 1e-6
     np.testing.assert_allclose(slope, (far(1e-5) - far(-1e-5)) / 2e-5, rtol=1e-5)
+
+
+def test_the_gradient_through_two_heads_by_finite_differences():
+    """In every parameter of f, g and the messages, and in h(0)."""
+    heads, solver = 2, Solver("midpoint", step=0.5, max_steps=4)
+    attention = Signed(C, heads, 4, key=jax.random.key(2))
+    f, g = MessageField((N, C), 4, key=jax.random.key(1)), Wave(N * C, (heads, N, N))
+    ode = CoEvolvingODE(f, g, attention, Zeros((heads, N, N)), solver)
+    moving, still = eqx.partition((ode, H[None]), eqx.is_inexact_array)
+
+    def loss(moving):
+        ode, h0 = eqx.combine(moving, still)
+        path = ode(h0, jnp.asarray([0.0, 0.4, 1.0]))
+        return sum(jnp.sum(noise(*x.shape, seed=7) * jnp.sin(x)) for x in (path.h, path.a))
+
+    assert_every_slope_matches(loss, moving)
 
 
 # --- least squares ------------------------------------------------------------------------------------------------

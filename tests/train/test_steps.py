@@ -162,6 +162,35 @@ def test_theta_g_and_theta_q_have_rates_decay_and_optimisers_of_their_own():
     np.testing.assert_allclose(after.ode.g.w, model.ode.g.w - 0.01 * slope.ode.g.w, rtol=1e-12)
 
 
+@pytest.mark.parametrize("own", ["adam", optax.sgd(0.01)], ids=["by name", "of one's own"])
+@pytest.mark.parametrize(
+    "step, options",
+    [(main_step, {}), (main_step, {"algorithm": "joint"}), (attention_step, {"initial_with": "attention"})],
+    ids=["alternating", "joint", "with the attention"],
+)
+def test_an_optimiser_of_theta_q_moves_theta_q_alone(step, options, own):
+    model = build(jax.random.key(1))
+    _, slope = gradient(model)
+    slope = slope.ode.initial.w
+    usual, _ = stepped(step, Recipe(optimiser="sgd", **options), model)
+    recipe = Recipe(optimiser="sgd", initial_optimiser=own, initial_rate=0.5, **options)
+    after, _ = stepped(step, recipe, model)
+    # Adam's first step is that of the signs, but for its epsilon; an optax optimiser is taken as it is.
+    change = 0.5 * RATE * slope / (np.abs(slope) + 1e-8) if own == "adam" else 0.01 * slope
+    np.testing.assert_allclose(after.ode.initial.w, model.ode.initial.w - change, rtol=1e-9)
+    assert moved(usual, after) == {"initial"}
+
+
+def test_a_decay_of_theta_g_pulls_theta_g_alone_in_a_joint_step():
+    model, decay = build(jax.random.key(1)), 0.25
+    usual, after = (
+        stepped(main_step, Recipe(optimiser="sgd", algorithm="joint", attention_decay=d), model)[0]
+        for d in (0.0, decay)
+    )
+    np.testing.assert_allclose(after.ode.g.w, usual.ode.g.w - RATE * decay * model.ode.g.w, rtol=1e-12)
+    assert moved(usual, after) == {"attention"}
+
+
 def test_the_tally_takes_the_gradient_on_theta_g_apart():
     model = build(jax.random.key(1))
     _, slope = gradient(model)
