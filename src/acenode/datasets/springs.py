@@ -3,7 +3,7 @@
     dx_i/dt = v_i,    dv_i/dt = sum_j W_ij (x_j - x_i) k(|x_j - x_i|)
 
 Springs (`generate`): k = 1 (Hooke's law), and W_ij = W_ji is `stiffness` or 0, an undirected graph for each sample;
-with `switches` another one from a moment on that lies between 20 % and 40 % of the span.
+with `switches` it changes once, at a moment between 20 % and 40 % of the span.
 Charged particles (`charged`): k(r) = 1 / (r^2 + softening^2)^(3/2) (Coulomb's law, softened), and
 W_ij = -strength q_i q_j with charges -1, 0 and 1: like charges repel. There is no box around them, unlike in NRI, since
 a wall would be one more influence. Observed are place and velocity of each body.
@@ -40,7 +40,7 @@ def generate(
     switches: bool = False,
     seed: int = 0,
 ) -> KnownTruth:
-    """Bodies on springs; with `switches` they are attached anew at a moment of each sample."""
+    """Bodies on springs; with `switches` the graph changes once in each sample."""
     check_size(samples, bodies, span)
     random = np.random.default_rng(seed)
     upper = np.triu(random_graph((samples, 2 if switches else 1), bodies, density, random))

@@ -22,7 +22,7 @@ import optax
 from jaxtyping import Array
 
 from ..compiled import compiled
-from ..datasets import kuramoto, multi_region_sir, springs
+from ..datasets import gene_regulation, kuramoto, multi_region_sir, springs
 from ..datasets.known_truth import KnownTruth
 from ..datasets.split import Split
 from ..models import gru_ode_bayes
@@ -46,6 +46,7 @@ SYSTEMS: dict[str, tuple[Callable[..., KnownTruth], float]] = {  # and the span 
     "springs": (springs.generate, 10.0),
     "switching springs": (ft.partial(springs.generate, switches=True), 10.0),
     "charged particles": (springs.charged, 6.0),
+    "gene regulation": (gene_regulation.generate, 12.0),
     "multi-region SIR": (multi_region_sir.generate, 15.0),
 }
 

@@ -14,6 +14,7 @@ from .classification import (
 from .ensemble import Ensemble as Ensemble, EnsembleTask as EnsembleTask
 from .forecast import Forecast as Forecast
 from .heads import GaussianHead as GaussianHead, Headed as Headed, RowHead as RowHead
+from .metrics import edge_auc as edge_auc, influence_correlation as influence_correlation
 from .reconstruction import PoissonHead as PoissonHead, Reconstruction as Reconstruction, ValueHead as ValueHead
 from .regression import Regression as Regression, SeriesTarget as SeriesTarget
 from .task import Report as Report, Task as Task
