@@ -1,4 +1,4 @@
-"""The reliability campaign: seven parts that try to break acenode, each with counts of what was tried and lost.
+"""The reliability campaign: eight parts that try to break acenode, each with counts of what was tried and lost.
 
     make campaign                                       # all parts, about an hour
     python -m benchmarks.campaign --part fuzz --scale 0.05

@@ -258,9 +258,9 @@ def test_numbers_asked_of_dates_are_refused_and_dates_of_numbers(forecaster, fra
 def test_zones_in_one_of_two_frames_are_refused(forecaster, frame):
     model = on_dates(forecaster, None)
     at = pd.DataFrame({"machine": ["m00"], "hour": pd.to_datetime(["2021-03-28 09:00"]).tz_localize("UTC")})
-    with pytest.raises(ValueError, match="of a time zone the query times have one and those of the table have none"):
+    with pytest.raises(ValueError, match="the query times have a time zone, and those of the table have none"):
         model.predict(dated(frame, None), at=at)
-    with pytest.raises(ValueError, match="of a time zone the query times have none and those of the table have one"):
+    with pytest.raises(ValueError, match="the query times have no time zone, and those of the table have one"):
         model.predict(dated(frame, "UTC"), at=at.assign(hour=at["hour"].dt.tz_localize(None)))
 
 
@@ -329,7 +329,7 @@ def test_columns_named_as_the_answers_are_refused(frame):
 
 
 def test_series_of_one_row_cannot_be_trained_on(frame):
-    with pytest.raises(ValueError, match="no series set aside has values in its last 25%"):
+    with pytest.raises(ValueError, match="no validation series has values in its last 25%"):
         Forecaster(id="machine", time="hour").fit(frame.drop_duplicates("machine"))
 
 
@@ -431,7 +431,7 @@ def test_without_a_frame_or_updates_there_is_no_answer(forecaster):
 def test_models_that_need_the_whole_history_cannot_follow(forecaster, classifier):
     other = copy.copy(forecaster)
     other.members_, other.settings_ = classifier.members_, classifier.settings_
-    with pytest.raises(ValueError, match="own needs the whole history; choose a model such as gru-ode-bayes"):
+    with pytest.raises(ValueError, match="own cannot take observations one at a time; train with model=.gru-ode-bayes"):
         other.update("a", 1.0, {"heat": 1.0})
 
 

@@ -37,7 +37,7 @@ def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training of the large network.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of the data and of the models.")] = 0,
 ) -> None:
-    """Forecast oscillators that change whom they influence, with and without an attention that evolves."""
+    """Forecast generated oscillators with and without an attention that evolves; writes a page."""
     from ..demo import run
 
     try:

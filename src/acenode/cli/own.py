@@ -18,9 +18,11 @@ File = Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file: on
 Folder = Annotated[Path, typer.Argument(help="A folder made by `acenode train`.")]
 Variable = Annotated[
     str | None,
-    typer.Option(help="Of a long table, the column that names a row's variable; --value names that of its value."),
+    typer.Option(
+        help="For a table in long format: the column with the variable's name; --value names that of its value."
+    ),
 ]
-Value = Annotated[str | None, typer.Option(help="Of a long table, the column of values.")]
+Value = Annotated[str | None, typer.Option(help="For a table in long format: the column of values.")]
 STOPPING = (
     "Stopping at the end of the epoch, with the best model so far; Ctrl-C again stops at once. The same command "
     "resumes from the last whole epoch."
@@ -44,14 +46,17 @@ class Format(StrEnum):
     onnx = "onnx"
 
 
-Id = Annotated[str, typer.Option("--id", help="The column that says whose row it is.")]
+Id = Annotated[str, typer.Option("--id", help="The column that identifies the series, such as patient.")]
 Time = Annotated[str, typer.Option("--time", help="The column of times: numbers or dates.")]
 Chosen = Annotated[Task, typer.Option(help="What to learn.")]
 Label = Annotated[
     list[str] | None,
     typer.Option("--label", help="The column of the label or target of a series; classify takes several."),
 ]
-Values = Annotated[list[str] | None, typer.Option("--value", help="A column of values; all others if none.")]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--value", help="A column to model; repeat it. [default: all others]"),
+]
 
 
 def train(
@@ -70,7 +75,7 @@ def train(
     static: Annotated[
         list[str] | None, typer.Option("--static", help="A column that is the same in all rows of a series.")
     ] = None,
-    weight: Annotated[str | None, typer.Option(help="The column with the weight of each series.")] = None,
+    weight: Annotated[str | None, typer.Option(help="The column with the weight of each series in training.")] = None,
     missing: Annotated[
         list[float] | None,
         typer.Option(
@@ -82,10 +87,11 @@ def train(
         str, typer.Option(help="auto compares several and keeps the best; or a name from `acenode models`.")
     ] = "auto",
     minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="The budget of training, 5 by default; what is best by then is kept.")
+        float | None,
+        typer.Option(min=0.0, help="Minutes of training, 5 by default; the best model so far is kept."),
     ] = None,
     ensemble: Annotated[
-        int | None, typer.Option(min=1, help="Models that answer together: up to 5 with auto, else 1.")
+        int | None, typer.Option(min=1, help="Number of models to average: up to 5 with auto, else 1.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="At most so many epochs.")] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Size of the hidden state.")] = None,

@@ -47,11 +47,12 @@ def reproduce(
         typer.Option(help="If not that of the row; of several (repeat it), the validation score chooses."),
     ] = None,
     penalty: Annotated[
-        list[float] | None, typer.Option(help="Lambda of Equation 6, if not that of the row; several likewise.")
+        list[float] | None,
+        typer.Option(help="Lambda of Equation 6, if not that of the row; likewise."),
     ] = None,
     grid: Annotated[
         bool,
-        typer.Option("--grid", help="Train the paper's grid of both (rates alone without g); validation chooses."),
+        typer.Option("--grid", help="The paper's grid of both (without g, of rates alone); validation chooses."),
     ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="A tenth of the epochs; the results are marked as such.")

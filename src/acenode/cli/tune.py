@@ -29,8 +29,8 @@ def tune(
         typer.Option(help="A name from `acenode models`; repeat it to compare several. [default: gru-ode-bayes]"),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Settings to try, those of earlier calls included.")] = 64,
-    minutes: Annotated[float, typer.Option(min=0.0, help="The budget; what is best by then is kept.")] = 5.0,
-    epochs: Annotated[int, typer.Option(min=1, help="Of a trial that is not dropped early.")] = 64,
+    minutes: Annotated[float, typer.Option(min=0.0, help="Time in minutes; the best model so far is kept.")] = 5.0,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of a full trial, one that is not stopped early.")] = 64,
     hidden: Annotated[
         list[int] | None,
         typer.Option(
@@ -41,7 +41,8 @@ def tune(
         Path | None, typer.Option(help="File for Optuna's study, which its dashboard reads. [default: OUT.db]")
     ] = None,
     places: Annotated[
-        int | None, typer.Option(min=1, help="Trials at a time, as one program. [default: 8, or 64 on an accelerator]")
+        int | None,
+        typer.Option(min=1, help="Trials in parallel, as one program. [default: 8, or 64 on an accelerator]"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the models, of the split and of the search.")] = 0,
     as_json: AsJson = False,

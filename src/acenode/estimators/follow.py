@@ -52,7 +52,8 @@ def check_followable(estimator: Any) -> None:
     """Refuse a model that has no state to follow."""
     if estimator.task != "forecast" or not all(isinstance(model, GRUODEBayes) for model in models(estimator)):
         raise ValueError(
-            f"update: {estimator.settings_.model} needs the whole history; choose a model such as gru-ode-bayes."
+            f"update: {estimator.settings_.model} cannot take observations one at a time; train with "
+            "model='gru-ode-bayes'."
         )
     if estimator.columns_.future:
         raise ValueError("update: the model has columns that are known ahead; predict from the whole table instead.")

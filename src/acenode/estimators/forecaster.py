@@ -113,7 +113,7 @@ class Forecaster(Estimator):
         together = jax.tree.map(lambda *parts: np.concatenate(parts), *queries)
         if not together.scored[split.validation].any():
             raise ValueError(
-                f"the training table: no series set aside has values in its last {self.horizon:.0%} to forecast; give "
+                f"the training table: no validation series has values in its last {self.horizon:.0%} to forecast; give "
                 "longer series or a larger horizon."
             )
         self._clear_updates()
@@ -269,10 +269,10 @@ class Forecaster(Estimator):
         if at_clock.kind != clock.kind:
             raise ValueError(f"{_AT}: the times are {at_clock.kind}s, those of the model {clock.kind}s; convert them.")
         if (at_clock.zone is None) != (clock.zone is None):
-            these, others = ("have one", "have none") if clock.zone is None else ("have none", "have one")
+            these, others = ("a", "none") if clock.zone is None else ("no", "one")
             raise ValueError(
-                f"{_AT}: of a time zone the query times {these} and those of the table {others}; give it to both or "
-                "none."
+                f"{_AT}: the query times have {these} time zone, and those of the table have {others}; use one in both "
+                "or in neither."
             )
         places = {item: k for k, item in enumerate(ids.tolist())}
         unseen = [item for item in wanted if item not in places]
