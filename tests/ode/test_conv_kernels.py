@@ -191,6 +191,19 @@ def test_a_field_of_a_users_own_is_not_passed_over_for_the_kernels_it_inherits(k
     np.testing.assert_allclose(h, h0 + jax.vmap(slower)(jnp.zeros(2), h0), atol=1e-5)
 
 
+def test_a_frozen_attention_has_kernels_too(kernels, monkeypatch):
+    f, q = half(32, 1), ConvInitial(32, 1, precision="float16", key=jax.random.key(1))
+    ode = CoEvolvingODE(f, None, Elementwise(), q, Solver("rk4", step=0.5), "frozen")
+    h0, asked = single(2, 4, 4, 32), []
+    evaluate = conv_kernels.evaluate
+    monkeypatch.setattr(conv_kernels, "evaluate", lambda *given: asked.append(1) or evaluate(*given))
+    ours = ode(h0, jnp.array([0.0, 1.0])).h
+    assert asked
+    monkeypatch.setattr(conv_kernels, "BACKENDS", GPU)
+    plain = dataclasses.replace(ode, solver=Solver("rk4", step=0.5, max_steps=8))  # another program
+    np.testing.assert_allclose(ours, plain(h0, jnp.array([0.0, 1.0])).h, atol=2e-3)
+
+
 # --- where there are none -------------------------------------------------------------------------------------
 
 
@@ -207,6 +220,14 @@ def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     one, two = answer(h)
     assert one.shape == h.shape and [each.shape for each in two] == [h.shape, h.shape]
+
+
+def test_there_are_none_where_a_cpu_is_set_as_the_default_device(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    h = single(2, 8, 8, 32)
+    assert conv_kernels.usable(h)
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert not conv_kernels.usable(h)
 
 
 @pytest.mark.parametrize("capability, there", [("9.0", True), ("8.0", True), ("7.5", False), ("gfx942", False)])
@@ -262,16 +283,3 @@ def test_the_compiler_for_cuda_takes_the_kernels_of_an_ensemble(size, channels, 
     both = stack([half(channels, 1, seed).beside(half(channels, 2, seed)) for seed in range(2)])
     ask = lambda both, h: eqx.filter_vmap(lambda both, h: answers_and_gradient(both, h, True))(both, h)  # noqa: E731
     assert "triton" in for_cuda(ask, both, single(2, 3, size, size, channels))
-
-
-def test_a_frozen_attention_has_kernels_too(kernels, monkeypatch):
-    f, q = half(32, 1), ConvInitial(32, 1, precision="float16", key=jax.random.key(1))
-    ode = CoEvolvingODE(f, None, Elementwise(), q, Solver("rk4", step=0.5), "frozen")
-    h0, asked = single(2, 4, 4, 32), []
-    evaluate = conv_kernels.evaluate
-    monkeypatch.setattr(conv_kernels, "evaluate", lambda *given: asked.append(1) or evaluate(*given))
-    ours = ode(h0, jnp.array([0.0, 1.0])).h
-    assert asked
-    monkeypatch.setattr(conv_kernels, "BACKENDS", GPU)
-    plain = dataclasses.replace(ode, solver=Solver("rk4", step=0.5, max_steps=8))  # another program
-    np.testing.assert_allclose(ours, plain(h0, jnp.array([0.0, 1.0])).h, atol=2e-3)

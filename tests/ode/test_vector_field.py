@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import noise
+from problems import decay, noise
 
-from acenode.ode import BatchCoupled, NeuralODE, Solver
+from acenode.ode import BatchCoupled, CoEvolvingODE, Elementwise, NeuralODE, Solver, Zeros
 from acenode.ode.solver import SAMPLES
 
 H0 = jnp.array([[0.5, -1.0], [1.5, 0.25]])
@@ -113,6 +113,18 @@ def test_the_gradient_of_a_coupled_field_reaches_finished_samples():
     for k in range(4):
         up, down = (value_and_gradient(h0.at[k, 0].add(shift))[0] for shift in (1e-5, -1e-5))
         np.testing.assert_allclose(found[k, 0], (up - down) / 2e-5, rtol=1e-7)
+
+
+class AroundTheMean(Elementwise, BatchCoupled):
+    def __call__(self, h, a):
+        return h - jax.lax.pmean(h, SAMPLES)
+
+
+def test_an_attention_may_couple_the_batch_too():
+    solver, times = Solver("rk4", step=0.05, max_steps=32), jnp.array([0.0, 0.4, 1.0])
+    h = CoEvolvingODE(decay, None, AroundTheMean(), Zeros((2,)), solver, "frozen")(H0, times).h
+    mean = H0.mean(axis=0)
+    np.testing.assert_allclose(h, mean + (H0 - mean)[:, None] * np.exp(-times)[:, None], rtol=1e-6, atol=1e-6)
 
 
 def test_a_coupled_field_keeps_its_arrays_as_fields():

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from . import conv_kernels
 from .convolution import Conv, ConvPrecision, GroupNorm
 
 
@@ -76,7 +75,11 @@ def _stack(one, other):
 
 def _by_kernels(fields: tuple[ConvField, ...], t, h):
     """What fields answer to the same batch, by kernels; None where there are none for it."""
-    if any(conv.precision != "float16" for field in fields for conv in field.convs) or not conv_kernels.usable(h):
+    if any(conv.precision != "float16" for field in fields for conv in field.convs):
+        return None
+    from . import conv_kernels  # slow to import
+
+    if not conv_kernels.usable(h):
         return None
 
     def weights(field: ConvField) -> conv_kernels.Weights:
