@@ -90,7 +90,7 @@ def test_an_attention_that_is_no_influence_comes_with_a_warning_and_a_title_that
     with pytest.warns(UserWarning, match="Do not read this attention as influence: all variables attend to one"):
         misleading.attention(few)
     figure = misleading.plot(frame, "m03", [24.0])
-    assert "not to be read as influence: all variables attend to one" in figure.axes[2].get_title()
+    assert "not to be read as influence:\nall variables attend to one" in figure.axes[2].get_title()
     plt.close(figure)
 
 

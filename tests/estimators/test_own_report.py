@@ -132,7 +132,9 @@ def test_a_forecast_at_one_time_can_be_seen(forecaster, frame):
     plt.close(figure)
 
 
-def test_all_words_of_a_plot_lie_on_it(forecaster, frame, monkeypatch):
+@pytest.mark.parametrize("change, collapsed", [(0.0, False), (0.2, True), (0.2, False)])
+def test_all_words_of_a_plot_lie_on_it(change, collapsed, forecaster, frame, monkeypatch):
+    monkeypatch.setattr(forecaster, "reading_", Reading(change, collapsed, agreement=-1.0))
     odd = {"heat": "heat of the burner in $ per kW$", "flow": "flow"}
     monkeypatch.setattr(forecaster, "columns_", forecaster.columns_._replace(values=tuple(odd[v] for v in VALUES)))
     figure = forecaster.plot(frame.rename(columns=odd), "m03", at=[24.0, 25.0])

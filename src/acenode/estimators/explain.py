@@ -144,7 +144,8 @@ def _plot(estimator: Any, frame: Any, id: Any, out: Out, predicted: Callable[[An
             labels = [literal(name) for name in short(names.tolist())]
             axes[-1].set_xticks(range(len(names)), labels, rotation=45, ha="right")
             axes[-1].set_yticks(range(len(names)), labels)
-        axes[-1].set(title=f"attention at the last row{_caution(estimator)}", ylabel="attends", xlabel="to")
+        axes[-1].set(ylabel="attends", xlabel="to")
+        axes[-1].set_title(f"attention at the last row{_caution(estimator)}", fontsize="small")
         figure.colorbar(picture, ax=axes[-1])
     figure.tight_layout()
     return finished(figure, out)
@@ -153,11 +154,11 @@ def _plot(estimator: Any, frame: Any, id: Any, out: Out, predicted: Callable[[An
 def _caution(estimator: Any) -> str:
     """How the weights may be read, as the end of a title."""
     if estimator.entry_.attends != "variables":
-        return "\nbetween hidden dimensions: says nothing about variables"
+        return "\n(between hidden dimensions, not variables)"
     reading = estimator.reading_
     if reading is None:
         return ""
-    return "" if reading.informative else f"\nnot to be read as influence: {reading.reason}"
+    return "" if reading.informative else f"\nnot to be read as influence:\n{reading.reason}"
 
 
 def pyplot():
