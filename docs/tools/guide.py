@@ -110,10 +110,14 @@ def _best_of(name: str) -> list[list[str]]:
     for (query, dataset), some in own.groupby(["query", "dataset"], sort=False):
         first, ace = _first(some, monitor), _first(some[some.attentive], monitor)
         data = ", ".join(filter(None, (f"[{title}](results/{name}.md)", plain(dataset), query)))
-        cells = [plain(first["row"]), mean_of(first)]
-        cells += [plain(ace["row"]), mean_of(ace)] if ace else ["none", ""]
+        cells = [plain(first["row"]), _score(first)]
+        cells += [plain(ace["row"]), _score(ace)] if ace else ["none", ""]
         made.append([f"{data}: {plain(monitor)}", *cells])
     return made
+
+
+def _score(line: dict[str, Any]) -> str:
+    return mean_of(line) + (" (not verified)" if line["unverified"] else "")
 
 
 def _over_sets(title: str, name: str, some: Frame, metric: str) -> list[list[str]]:
