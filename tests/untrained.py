@@ -27,6 +27,7 @@ def _keep_first_weights(self, task, data, split, series, *rest):
     model = jax.tree.map(lambda x: jnp.nan_to_num(x, nan=0.5) if eqx.is_inexact_array(x) else x, model)
     self.model_ = without_sampling(eqx.nn.inference_mode(model))
     self.members_, self.calibration_ = Members((self.settings_.model,), (1.0,), (self.model_,)), Calibration()
+    self.reading_ = None
     self.leaderboard_ = leaderboard_frame([{"model": self.settings_.model}])
     self.history_ = {"loss": np.zeros(1)}
     self.summary_ = Summary(
