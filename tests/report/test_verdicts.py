@@ -100,10 +100,13 @@ def climate(base: dict, own: dict):
         ({"batch_size": 64}, "batch_size"),
         ({"eval_batch": 9, "penalty": 0.5, "algorithm": "joint"}, ""),
         ({"epochs": 10, "learning_rate": 0.1}, "epochs, learning_rate"),
+        ({"precision": "tf32"}, ""),
+        ({"precision": "bfloat16"}, "precision"),
     ],
 )
 def test_settings_that_runs_do_not_share_confound(more, settings):
     same = {"epochs": 160, "learning_rate": 0.01, "batch_size": 128, "eval_batch": 7, "algorithm": "alternating"}
+    same |= {"precision": "float32"}
     line = compared(climate(same, same | more), "ACE-GRU-ODE-Bayes", "GRU-ODE-Bayes")
     assert (line["verdict"] == "confounded") == bool(settings)
     assert line["note"] == (f"other settings: {settings}" if settings else "")

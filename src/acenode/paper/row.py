@@ -13,7 +13,7 @@ from ..tasks import Task
 from ..train import Recipe
 
 _BESIDE_TRAINING = ("epochs", "eval_batch", "self_check")  # parts of a recipe that do not make another run
-_ALIKE = {"float32", "tf32"}  # precisions of products
+ALIKE = {"float32", "tf32"}  # precisions of products
 _OF_ATTENTION = ("norm", "attention_rate", "attention_decay")  # that concern theta_g alone
 
 Setting = tuple[float, float]  # learning rate and lambda
@@ -96,7 +96,7 @@ class Row:
         """
         now = self.settings(made.get("epochs", self.epochs))
         irrelevant = () if self.base else _OF_ATTENTION
-        if {now.get("precision"), made.get("precision")} <= _ALIKE:
+        if {now.get("precision"), made.get("precision")} <= ALIKE:
             irrelevant = (*irrelevant, "precision")
         return tuple(
             name

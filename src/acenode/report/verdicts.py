@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from ..paper.published import COMPARABLE, UNDEFINED, published
-from ..paper.row import Row
+from ..paper.row import ALIKE, Row
 from ..paper.tables import TABLES
 from .scores import ROW, Frame, full_runs, metrics_of
 from .statistics import ALPHA, Difference, Moments, difference, gain, holm, moments, welch
@@ -152,7 +152,8 @@ def _validity(row: Row, name: str, one: Frame, other: Frame, attention: bool) ->
 def unequal_settings(row: Row, base: Any, one: Frame, other: Frame) -> list[str]:
     """Settings, beside those of the attention, that the runs of two rows do not have in common.
 
-    Where validation chose the learning rates of both among the same, each may have its own.
+    Where validation chose the learning rates of both among the same, each may have its own. Products in tf32 count as
+    those in float32.
     """
     both = [list(one.config), list(other.config)]
     recorded = [set.intersection(*(set(config) for config in configs)) for configs in both]
@@ -161,6 +162,8 @@ def unequal_settings(row: Row, base: Any, one: Frame, other: Frame) -> list[str]
     tried = [{rate for config in configs for rate in _rates_tried(config)} for configs in both]
     if tried[0] == tried[1] and all(map(_rates_tried, both[0] + both[1])):
         names.discard("learning_rate")
+    if {config.get("precision") for configs in both for config in configs} <= ALIKE:
+        names.discard("precision")
     return sorted(n for n in names if {repr(c.get(n)) for c in both[0]} != {repr(c.get(n)) for c in both[1]})
 
 
