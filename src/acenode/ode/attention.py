@@ -1,6 +1,7 @@
 """How an attention state acts on a hidden state: Equations 4 and 5, and the interface of all forms."""
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +14,8 @@ class Attention(eqx.Module):
 
     Its parameters, if it has any, are trained with theta_f.
     """
+
+    elementwise: ClassVar[bool] = False  # for kernels: the attended state follows from h and a, number by number
 
     @abstractmethod
     def __call__(self, h: Float[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -59,6 +62,8 @@ class Pairwise(Attention):
 
 class Elementwise(Attention):
     """Attention on every element of h, Equation 5: `h'' = h * sigmoid(a)`. `a` has the shape of h."""
+
+    elementwise: ClassVar[bool] = True
 
     def weights(self, a: Float[Array, "..."]) -> Float[Array, "..."]:
         return jax.nn.sigmoid(a)

@@ -19,7 +19,7 @@ from .evolve import where_jumped
 from .fields import VectorField, evaluate_field
 from .initial import Correlation, correlation
 from .path import Path, check_query
-from .solver import SAMPLES, BatchCoupled, Solver, answers_batches, batched, check_solver, of_batch
+from .solver import SAMPLES, BatchCoupled, Solver, check_solver, of_batch
 from .updates import Assimilation, AttentionUpdate, Correction
 
 Evolution = Literal["evolved", "frozen", "fixed"]
@@ -284,16 +284,14 @@ class _Attended(eqx.Module):
     """`f` on the state attended with a constant attention."""
 
     f: Callable
-    attention: Callable
+    attention: Attention
 
     def __call__(self, t, h, a):
         return evaluate_field(self.f, t, self.attention(h, a), h, a)
 
-    def on_batch(self, t, h, a):
+    def on_batch(self, h):
         # What sees more than the attended state has no kernel.
-        if isinstance(self.f, VectorField) or not answers_batches(self.f):
-            return None
-        return of_batch(self.f, t, batched(self.attention, self)(h, a))
+        return None if isinstance(self.f, VectorField) else _attended_on_batch(self.f, self.attention, h)
 
 
 class _Coupled(eqx.Module):
@@ -319,13 +317,19 @@ class _CoupledAsOne(eqx.Module):
     """The same where f and g can be evaluated together."""
 
     both: Callable
-    attention: Callable
+    attention: Attention
 
     def __call__(self, t, y, args):
         return self.both(t, self.attention(*y))
 
-    def on_batch(self, t, y, args):
-        return of_batch(self.both, t, batched(self.attention, self)(*y)) if answers_batches(self.both) else None
+    def on_batch(self, y):
+        return _attended_on_batch(self.both, self.attention, y[0])
+
+
+def _attended_on_batch(field: Callable, attention: Attention, h):
+    """What a field can do for a batch of attended states; None where it has nothing for them."""
+    attended = getattr(of_batch(field, h), "attended", None)
+    return None if attended is None else attended(attention)
 
 
 class _Recomputed(BatchCoupled):

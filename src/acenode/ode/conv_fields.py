@@ -1,12 +1,13 @@
 """Vector fields and residual blocks on feature maps (y, x, channels), for one sample."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .attention import Attention
 from .convolution import Conv, ConvPrecision, GroupNorm
 
 
@@ -32,10 +33,9 @@ class ConvField(eqx.Module):
             h = conv(jax.nn.relu(norm(h)), t)
         return self.norms[-1](h)
 
-    def on_batch(self, t: Float[Array, " batch"], h: Float[Array, "batch y x channels"]):
+    def on_batch(self, h: Float[Array, "batch y x channels"]) -> "_Kernels | None":
         """The same for a batch, by kernels; None where there are none for it."""
-        answers = _by_kernels((self,), t, h)
-        return None if answers is None else answers[0]
+        return _kernels((self,), h)
 
     def beside(self, other: "ConvField") -> "_Stacked | None":
         """This field and another as one, which answers with both derivatives: half as many, larger operations.
@@ -63,9 +63,9 @@ class _Stacked(eqx.Module):
             deep = norm(conv(jax.nn.relu(deep), t))
         return (both[0], deep) if g_deeper else (deep, both[1])
 
-    def on_batch(self, t, h):
+    def on_batch(self, h):
         """As `ConvField.on_batch`."""
-        return _by_kernels((self.f, self.g), t, h)
+        return _kernels((self.f, self.g), h)
 
 
 def _stack(one, other):
@@ -73,24 +73,101 @@ def _stack(one, other):
     return tuple(jax.tree.map(lambda *both: jnp.stack(both), *layers) for layers in zip(one, other, strict=False))
 
 
-def _by_kernels(fields: tuple[ConvField, ...], t, h):
-    """What fields answer to the same batch, by kernels; None where there are none for it."""
+def _kernels(fields: tuple[ConvField, ...], h) -> "_Kernels | None":
+    """Fields for a batch by kernels; None where there are none for it."""
     if any(conv.precision != "float16" for field in fields for conv in field.convs):
         return None
     from . import conv_kernels  # slow to import
 
-    if not conv_kernels.usable(h):
-        return None
+    return _Kernels(fields) if conv_kernels.usable(h) else None
 
-    def weights(field: ConvField) -> conv_kernels.Weights:
+
+class _Kernels(eqx.Module):
+    """One field, or f and g, for a batch, by kernels (`OnBatch`)."""
+
+    fields: tuple[ConvField, ...]
+    attention: Callable | None = eqx.field(static=True, default=None)
+
+    def attended(self, attention: Attention) -> "_Kernels | None":
+        """The same for h attended with a, which is the second state or, without a field of its own, an argument."""
+        # A class that only inherits from one that works element by element may work otherwise.
+        alike = vars(type(attention)).get("elementwise", False)
+        return _Kernels(self.fields, attention) if alike else None
+
+    def slope(self, t, y, args):
+        plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
+        return _with_gradient_of(plain, self._slope)((self.fields, t, y, args))
+
+    def _slope(self, given):
+        from . import conv_kernels
+
+        fields, t, y, args = given
+        return self._state(conv_kernels.slopes(self._plan(y), t, self._maps(y, args), _weights(fields)), y)
+
+    def step(self, tableau, t, dt, y, slope, args):
+        from . import conv_kernels
+
+        given = self._maps(y, args), self._maps(slope), _weights(self.fields)
+        answers = conv_kernels.step(self._plan(y), tableau, t, dt, *given)
+        return tuple(self._state(answer, y) if answer else None for answer in answers)
+
+    def replay(self, tableau, t, dt, y, args):
+        from . import conv_kernels
+
+        given = self._maps(y, args), _weights(self.fields)
+        return self._state(conv_kernels.replay(self._plan(y), tableau, t, dt, *given), y)
+
+    def _plan(self, y):
+        from . import conv_kernels
+
+        return conv_kernels.Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
+
+    def _maps(self, y, args=None):
+        return tuple(map_.reshape(-1, map_.shape[-1]) for map_ in jax.tree.leaves((y, args)))
+
+    def _state(self, maps, like):
+        leaves, structure = jax.tree.flatten(like)
+        return jax.tree.unflatten(structure, [x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True)])
+
+
+class _Plain(eqx.Module):
+    """What `_Kernels` answers, for one sample, without kernels."""
+
+    fields: tuple[ConvField, ...]
+    attention: Callable | None = eqx.field(static=True)
+
+    def __call__(self, t, y, args):
+        maps = jax.tree.leaves((y, args))
+        attended = maps[0] if self.attention is None else self.attention(*maps)
+        slopes = tuple(field(t, attended) for field in self.fields)
+        return slopes if isinstance(y, tuple) else slopes[0]
+
+
+def _weights(fields: tuple[ConvField, ...]):
+    from . import conv_kernels
+
+    def of(field: ConvField):
         layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)  # type: ignore[arg-type]
         return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
 
-    groups = fields[0].norms[0].groups
-    answers: Any = conv_kernels.evaluate(
-        h.shape[1:3], groups, h.reshape(-1, h.shape[-1]), t, tuple(map(weights, fields))
-    )
-    return tuple(answer.reshape(h.shape) for answer in answers)
+    return tuple(map(of, fields))
+
+
+def _with_gradient_of(plain, quick):
+    """What `quick` answers, with the gradient of `plain`."""
+
+    @eqx.filter_custom_vjp
+    def answer(given):
+        return quick(given)
+
+    answer.def_fwd(lambda perturbed, given: (quick(given), None))
+
+    @answer.def_bwd
+    def back(kept, grad, perturbed, given):
+        moving, still = eqx.partition(given, perturbed)
+        return jax.vjp(lambda moving: plain(eqx.combine(moving, still)), moving)[1](grad)[0]
+
+    return answer
 
 
 class ResidualBlock(eqx.Module):

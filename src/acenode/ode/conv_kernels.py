@@ -1,19 +1,21 @@
-"""`ConvField` for a whole batch, by kernels for a GPU: group norm, ReLU and timed 3 x 3 convolutions.
+"""Steps of an ODE on feature maps, by kernels for a GPU: group norm, ReLU and timed 3 x 3 convolutions of f and of g.
 
-Feature maps are small here (8 x 8, 64 channels), so what XLA spends its time on is to write every neighbourhood to
-memory and to start many small operations. These kernels read neighbourhoods where they lie. A batch of maps is one
-matrix, a row for each pixel of each sample; the pixel at an offset is the row at a distance, unless it lies beyond the
-edge. `ConvField` itself is the plain twin, which CPUs use and tests compare with.
+Feature maps are small (8 x 8, 64 channels), so what XLA spends its time on is to write every neighbourhood to memory
+and to start many small operations. Here a program has the whole map of a sample, so that it can normalise what it
+makes. An evaluation of f and g is one kernel for the state of the stage, the attention and the first norm, and one for
+each convolution with the norm behind it, of both fields side by side. When to stop, which steps count and how long the
+next one is remain the solver's affair. `ConvField` and `runge_kutta.stages` are the plain twins, which CPUs use and
+tests compare with.
 
-Convolutions take inputs in half precision and add up in single precision, as `Conv(precision="float16")` does. Their
-gradients are small numbers, beyond the range of half precision: they, and what they are multiplied by, are rounded to
-bfloat16. There is no derivative of these gradients: a Hessian needs the plain form (`Conv(precision=None)`).
-
-Several fields on the same state are evaluated at once, f and g for one: the layers that they all have are one kernel.
+A batch of maps is one matrix, a row for each pixel of each sample; the pixel at an offset is the row at a distance,
+unless it lies beyond the edge. Convolutions take inputs in half precision and add up in single precision, as
+`Conv(precision="float16")` does. Their gradients are small numbers, beyond the range of half precision: they, and what
+they are multiplied by, are rounded to bfloat16. There is no derivative of these gradients: a Hessian needs the plain
+form (`Conv(precision=None)`).
 """
 
 import functools as ft
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,14 +25,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from ..precision import matmul
+from ..precision import matmul, products_in
 from .convolution import EPSILON
+from .solver.runge_kutta import Tableau, combine
 
 BACKENDS = ("gpu",)  # where they are used
 
 _STAGES = 3  # taps of a convolution that are on their way at a time
-_ROWS = 128  # of a matrix that a program of the convolution makes
-_PARTS = 16  # the gradient of a weight is added up in so many parts
+_ROWS = 128  # of a matrix that a program of the gradient of weights reads at a time
+_PARTS = 32  # the gradient of a weight is added up in so many parts
 _TAPS = 9  # pixels of a neighbourhood
 _PIXELS = 64  # of a map, at most
 # Rows of sums over the pixels of a sample: for each tap, of the gradient where it has that neighbour, and then these.
@@ -44,20 +47,21 @@ class Layer(NamedTuple):
     clock: Float[Array, "outputs 3 3"]
     bias: Float[Array, " outputs"]
 
-    def taps(self, dtype) -> Float[Array, "taps inputs outputs"]:
+    def taps(self) -> Float[Array, "taps inputs outputs"]:
         outputs, *_, inputs = self.weight.shape
-        return jnp.transpose(self.weight.reshape(outputs, _TAPS, inputs), (1, 2, 0)).astype(dtype)
+        return jnp.transpose(self.weight.reshape(outputs, _TAPS, inputs), (1, 2, 0)).astype(jnp.float16)
 
-    def turned(self, dtype) -> Float[Array, "taps outputs inputs"]:
+    def turned(self) -> Float[Array, "taps outputs inputs"]:
         """Those of the convolution that takes gradients back."""
         outputs, *_, inputs = self.weight.shape
-        return jnp.transpose(self.weight.reshape(outputs, _TAPS, inputs)[:, ::-1], (1, 0, 2)).astype(dtype)
+        return jnp.transpose(self.weight.reshape(outputs, _TAPS, inputs)[:, ::-1], (1, 0, 2)).astype(jnp.bfloat16)
 
     def clock_map(self, size: tuple[int, int]) -> Float[Array, "pixels outputs"]:
         """The convolution of a channel of ones."""
         padded = jnp.pad(jnp.ones(size), 1)
         near = [padded[i : i + size[0], j : j + size[1]].ravel() for i in range(3) for j in range(3)]
-        return matmul(jnp.stack(near, axis=1), self.clock.reshape(-1, _TAPS).T)
+        with products_in("tf32"):
+            return matmul(jnp.stack(near, axis=1), self.clock.reshape(-1, _TAPS).T)
 
 
 class Weights(NamedTuple):
@@ -65,6 +69,21 @@ class Weights(NamedTuple):
 
     affines: tuple[Float[Array, "2 channels"], ...]
     layers: tuple[Layer, ...]
+
+
+class Plan(NamedTuple):
+    """What is known before there are numbers."""
+
+    size: tuple[int, int]  # of a map
+    groups: int  # of the norms
+    attend: Callable | None  # the attended state from h and a, element by element; None where there is no a
+
+    @property
+    def pixels(self) -> int:
+        return self.size[0] * self.size[1]
+
+    def attended(self, state: Sequence):
+        return state[0] if self.attend is None else self.attend(*state)
 
 
 def usable(h: Float[Array, "batch y x channels"]) -> bool:
@@ -91,15 +110,29 @@ def _has_bfloat16() -> bool:
 # --- kernels: parts they have in common ------------------------------------------------------------------------------
 
 
-def _call(kernel, shapes, grid, specs=None, *, warps: int = 4, stages: int = 1):
+def _launch(kernels: Sequence[Callable], given: Sequence, written: Sequence, programs: int, *, warps: int):
+    """Kernels side by side, each with its own tree of arrays to read, and of shapes to write: what these become."""
     interpret = _backend() == "cpu"  # for tests
-    params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages)
-    given = {} if specs is None else {"out_specs": specs}
-    return pl.pallas_call(kernel, out_shape=shapes, grid=grid, interpret=interpret, compiler_params=params, **given)
+    params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=_STAGES)
+    leaves, structure = jax.tree.flatten(tuple(given))
+    shapes, answers = jax.tree.flatten(tuple(written))
+
+    def kernel(*refs):
+        reads = jax.tree.unflatten(structure, refs[: len(leaves)])
+        writes = jax.tree.unflatten(answers, refs[len(leaves) :])
+        which, program = pl.program_id(0), pl.program_id(1)
+        for k, (each, read, write) in enumerate(zip(kernels, reads, writes, strict=True)):
+            run = ft.partial(each, program, *read, write)
+            run() if len(kernels) == 1 else pl.when(which == k)(run)
+
+    grid = (len(kernels), programs)
+    name = getattr(kernels[0], "func", kernels[0]).__name__
+    called = pl.pallas_call(kernel, out_shape=shapes, grid=grid, interpret=interpret, compiler_params=params, name=name)
+    return jax.tree.unflatten(answers, called(*leaves))
 
 
-def _warps(*channels: int) -> int:
-    return 4 if max(channels) <= 64 else 8
+def _warps(channels: int) -> int:
+    return 4 if channels <= 64 else 8
 
 
 def _numbers(count: int):
@@ -134,236 +167,443 @@ def _inside(pixel, tap, size: tuple[int, int]):
     return (y >= 0) & (y < height) & (x >= 0) & (x < width), down * width + right
 
 
-# --- the convolution -------------------------------------------------------------------------------------------------
+class _Block:
+    """The rows of this program: the pixels of its sample."""
+
+    def __init__(self, plan: Plan, sample, channels: int):
+        self.plan, self.sample, self.channels = plan, sample, channels
+        self.pixel = _numbers(_PIXELS)
+        self.rows, self.there = sample * plan.pixels + self.pixel, self.pixel < plan.pixels
+
+    def read(self, matrix):
+        return _read(matrix, self.rows, self.there)
+
+    def write(self, matrix, values) -> None:
+        _write(matrix, self.rows, self.there, values)
+
+    def number(self, of_samples):
+        """The sample's own."""
+        return triton.load(of_samples.at[self.sample])
+
+    def row(self, matrix):
+        """Where the sample's own row is in a matrix that has one for each."""
+        return matrix.at[self.sample, _numbers(self.channels)]
+
+    def group_mean(self, sums):
+        """For each channel the mean over its group and all pixels, from sums over pixels."""
+        shape = self.plan.groups, self.channels // self.plan.groups
+        total = jnp.sum(sums.reshape(shape), axis=1) / (shape[1] * self.plan.pixels)
+        return jnp.broadcast_to(total[:, None], shape).reshape(self.channels)
+
+    def normalised(self, values):
+        """With mean 0 and variance 1 in every group, and the factors for that."""
+        mean = self.group_mean(jnp.sum(values, axis=0))
+        centred = jnp.where(self.there[:, None], values - mean[None, :], 0.0)
+        precision = lax.rsqrt(self.group_mean(jnp.sum(centred * centred, axis=0)) + EPSILON)
+        return centred * precision[None, :], precision
+
+    def keep(self, out: "_Normal | None", normal, precision) -> None:
+        if out is not None:
+            self.write(out.normal, normal)
+            triton.store(self.row(out.precision), precision)
+
+    def normalised_back(self, kept: "_Normal", normal, given, of_shift, of_scale):
+        """The gradient of what was normalised, from that of the normal form: it, and its sums over pixels alone and
+        times the normal form."""
+        precision = triton.load(self.row(kept.precision))
+        along = self.group_mean(of_shift)[None, :] + normal * self.group_mean(of_scale)[None, :]
+        return jnp.where(self.there[:, None], precision[None, :] * (given - along), 0.0)
+
+    def conv(self, matrix, weight):
+        """The sum over neighbours of rows of a matrix times the weights of that neighbour."""
+
+        def add(tap, total):
+            inside, away = _inside(self.pixel, tap, self.plan.size)
+            return total + triton.dot(_read(matrix, self.rows + away, inside & self.there), weight[tap])
+
+        return lax.fori_loop(0, _TAPS, add, jnp.zeros((_PIXELS, self.channels), jnp.float32))
+
+    def add_sums(self, before, out, of_shift, of_scale, back=None, time: Any = 0.0) -> None:
+        """Sums over pixels, added to those of stages before: what a shift and a scale get, and for a convolution below
+        the gradient where a pixel has the neighbour, times the time, and all of it."""
+        kind = _numbers(_SUMS)[:, None]
+        total = jnp.where(kind == _OF_SHIFT, of_shift[None, :], 0.0)
+        total += jnp.where(kind == _OF_SCALE, of_scale[None, :], 0.0)
+        if back is not None:
+            tap, pixel = (lax.broadcasted_iota(jnp.int32, (_SUMS, _PIXELS), axis) for axis in (0, 1))
+            inside, _ = _inside(pixel, tap, self.plan.size)
+            counted = jnp.where((inside & (tap < _TAPS)) | (tap == _OF_BIAS), 1.0, 0.0).astype(jnp.bfloat16)
+            total += jnp.where(kind == _OF_BIAS, 1.0, time) * triton.dot(counted, back.astype(jnp.bfloat16))
+        rows, there = self.sample * _SUMS + _numbers(_SUMS), _numbers(_SUMS) >= 0
+        _write(out, rows, there, total if before is None else total + _read(before, rows, there))
 
 
-def _conv_kernel(x, weight, *more, size: tuple[int, int]):
-    """Rows of the convolution of x (rows, inputs) with weight (taps, inputs, outputs); with a time of each sample, what
-    the clock adds to each pixel and biases, these as well."""
-    *timed, out = more
-    count, outputs = out.shape
-    pixels = size[0] * size[1]
-    rows = pl.program_id(0) * _ROWS + _numbers(_ROWS)
-    there, pixel = rows < count, _remainder(rows, pixels)
+class _Normal(NamedTuple):
+    """What the gradient of a norm needs."""
 
-    def add(tap, total):
-        inside, away = _inside(pixel, tap, size)
-        return total + triton.dot(_read(x, rows + away, inside & there), weight[tap])
-
-    total = lax.fori_loop(0, _TAPS, add, jnp.zeros((_ROWS, outputs), jnp.float32))
-    if timed:
-        t, clock, bias = timed
-        time = triton.load(t.at[_quotient(rows, pixels)], mask=there, other=0.0)
-        total += time[:, None] * _read(clock, pixel, there) + bias[...][None, :]
-    _write(out, rows, there, total)
+    normal: Any
+    precision: Any  # of each sample
 
 
-def _convolved(size, x, weight, *timed):
-    rows, outputs = x.shape[0], weight.shape[2]
-    kernel = ft.partial(_conv_kernel, size=size)
-    shape = jax.ShapeDtypeStruct((rows, outputs), jnp.float32)
-    return _call(kernel, shape, (pl.cdiv(rows, _ROWS),), warps=_warps(outputs), stages=_STAGES)(x, weight, *timed)
+class _Shapes(NamedTuple):
+    """Of what kernels write."""
+
+    rows: int
+    channels: int
+    samples: int
+
+    @classmethod
+    def of(cls, plan: Plan, h) -> "_Shapes":
+        rows, channels = h.shape
+        return cls(rows, channels, rows // plan.pixels)
+
+    def maps(self, dtype=jnp.float32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((self.rows, self.channels), dtype)
+
+    def normal(self) -> _Normal:
+        precision = jax.ShapeDtypeStruct((self.samples, self.channels), jnp.float32)
+        return _Normal(self.maps(jnp.float16), precision)
+
+    def sums(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((self.samples * _SUMS, self.channels), jnp.float32)
 
 
-def _weight_kernel(x, grad, weight, *, size: tuple[int, int], skip: int, count: int):
-    """A part of the gradient of the weights of one tap."""
-    tap, part = pl.program_id(0), pl.program_id(1)
-    each = pl.cdiv(pl.cdiv(count, _ROWS), _PARTS)
-    total = jnp.zeros(weight.shape, jnp.float32)
-    for k in range(each):
-        rows = (part * each + k) * _ROWS + _numbers(_ROWS)
-        inside, away = _inside(_remainder(rows, size[0] * size[1]), tap, size)
-        there = inside & (rows < count)
-        a = _read(x, skip + rows + away, there).astype(jnp.bfloat16)
-        total += triton.dot(_read(grad, skip + rows, there), a, trans_a=True)
-    weight[...] = total
+class _Field(NamedTuple):
+    """Weights of a field as kernels read them."""
+
+    affines: tuple
+    taps: tuple
+    turned: tuple
+    clocks: tuple
+    biases: tuple
+
+    @classmethod
+    def of(cls, weights: Weights, size: tuple[int, int]) -> "_Field":
+        layers = weights.layers
+        return cls(
+            weights.affines,
+            tuple(layer.taps() for layer in layers),
+            tuple(layer.turned() for layer in layers),
+            tuple(layer.clock_map(size) for layer in layers),
+            tuple(layer.bias for layer in layers),
+        )
+
+    @property
+    def depth(self) -> int:
+        return len(self.taps)
+
+    def layer(self, depth: int) -> tuple:
+        """The weights of a convolution."""
+        return self.taps[depth], self.clocks[depth], self.biases[depth]
 
 
-def _weight_gradient(size, x, grad, field: int, fields: int) -> Float[Array, "outputs 3 3 inputs"]:
-    """That of one of several fields, whose rows lie one behind the other."""
-    inputs, outputs, count = x.shape[1], grad.shape[1], x.shape[0] // fields
-    shape = jax.ShapeDtypeStruct((_PARTS, outputs, _TAPS, inputs), jnp.float32)
-    spec = pl.BlockSpec((None, outputs, None, inputs), lambda tap, part: (part, 0, tap, 0))
-    kernel = ft.partial(_weight_kernel, size=size, skip=field * count, count=count)
-    parts = _call(kernel, shape, (_TAPS, _PARTS), spec, warps=_warps(inputs, outputs))(x, grad)
-    return parts.sum(axis=0).reshape(outputs, 3, 3, inputs)
+# --- an evaluation ---------------------------------------------------------------------------------------------------
+
+# A state is the map h, or h and the attention a. The first of them has the first field, and so on: an attention without
+# a field does not move.
 
 
-# --- group norm ------------------------------------------------------------------------------------------------------
+class _Stage(NamedTuple):
+    """An evaluation of the fields, and what its gradient needs."""
+
+    slopes: tuple
+    state: tuple
+    first: Any  # `_Normal`
+    actives: tuple  # of each field, the inputs of its convolutions
+    normals: tuple  # of each field, what its other norms made: `_Normal`
 
 
-def _normalised(x, pixels: int, groups: int, skip: int):
-    """The map of this program's sample with mean 0 and variance 1 in every group, the factor for that, which rows are
-    there, and how to take means over groups."""
-    channels = x.shape[1]
-    pixel, sample = _numbers(_PIXELS), pl.program_id(0)
-    there = pixel < pixels
-    i, j = (lax.broadcasted_iota(jnp.int32, (channels, channels), axis) for axis in (0, 1))
-    i, j = (_quotient(each, channels // groups) for each in (i, j))
-    same_group = jnp.where(i == j, groups / channels, 0.0)
-
-    def over_group(by_channel):
-        return jnp.sum(same_group * by_channel[None, :], axis=1)
-
-    values = _read(x, (skip + sample) * pixels + pixel, there)
-    mean = over_group(jnp.sum(values, axis=0) / pixels)
-    centred = jnp.where(there[:, None], values - mean[None, :], 0.0)
-    precision = lax.rsqrt(over_group(jnp.sum(centred * centred, axis=0) / pixels) + EPSILON)
-    return centred * precision[None, :], precision, sample * pixels + pixel, there, over_group
+def _scale_and_shift(normal, affine):
+    return normal * affine[0, :][None, :] + affine[1, :][None, :]
 
 
-def _norm_kernel(x, affine, out, *, pixels: int, groups: int, relu: bool, skip: int):
-    normal, _, rows, there, _ = _normalised(x, pixels, groups, skip)
-    z = normal * affine[0, :][None, :] + affine[1, :][None, :]
-    _write(out, rows, there, jnp.where(z > 0, z, 0.0) if relu else z)
+def _state_kernel(plan: Plan, weights, sample, dt, y, slopes, affines, out) -> None:
+    """The state of a stage, attended and normalised, and the input of the first convolution of each field."""
+    block = _Block(plan, sample, y[0].shape[1])
+    state = [block.read(matrix) for matrix in y]
+    if slopes:
+        length = block.number(dt)
+        for k, of_state in enumerate(slopes):
+            state[k] += length * sum(w * block.read(slope) for w, slope in zip(weights, of_state, strict=True))
+    for matrix, values in zip(out.state, state, strict=False):
+        block.write(matrix, values)
+    normal, precision = block.normalised(plan.attended(state))
+    block.keep(out.first, normal, precision)
+    for active, affine in zip(out.actives, affines, strict=True):
+        block.write(active, jnp.maximum(_scale_and_shift(normal, affine), 0.0))
 
 
-def _norm(size, groups: int, relu: bool, x, affine, skip: int = 0, samples: int | None = None):
-    """Group norm of maps, with a ReLU in half precision; `skip` leaves out first maps."""
-    pixels = size[0] * size[1]
-    samples = x.shape[0] // pixels if samples is None else samples
-    shape = jax.ShapeDtypeStruct((samples * pixels, x.shape[1]), jnp.float16 if relu else x.dtype)
-    kernel = ft.partial(_norm_kernel, pixels=pixels, groups=groups, relu=relu, skip=skip)
-    return _call(kernel, shape, (samples,), warps=_warps(x.shape[1]))(x, affine)
+class _StateOut(NamedTuple):
+    state: tuple
+    first: _Normal | None
+    actives: tuple
 
 
-def _norm_back_kernel(x, affine, grad, grad_x, sums, *, size, groups: int, relu: bool, below: bool, skip: int):
-    """The gradient of x, and sums of it over pixels: those of each tap's, for a convolution `below` the norm."""
-    pixels = size[0] * size[1]
-    normal, precision, rows, there, over_group = _normalised(x, pixels, groups, skip)
-    scale = affine[0, :]
-    given = _read(grad, rows, there)
-    if relu:
-        given = jnp.where(normal * scale[None, :] + affine[1, :][None, :] > 0, given, 0.0)
-    by_channel, with_normal = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
-    along_mean, along_normal = (over_group(scale * each) / pixels for each in (by_channel, with_normal))
-    back = precision[None, :] * (scale[None, :] * given - along_mean[None, :] - normal * along_normal[None, :])
-    back = jnp.where(there[:, None], back, 0.0)
-    _write(grad_x, rows, there, back)
-    row = lax.broadcasted_iota(jnp.int32, sums.shape, 0)
-    total = jnp.where(row == _OF_SCALE, with_normal[None, :], 0.0)
-    total += jnp.where(row == _OF_SHIFT, by_channel[None, :], 0.0)
-    if below:
-        tap, pixel = (lax.broadcasted_iota(jnp.int32, (_SUMS, _PIXELS), axis) for axis in (0, 1))
-        inside, _ = _inside(pixel, tap, size)
-        counted = (pixel < pixels) & ((inside & (tap < _TAPS)) | (tap == _OF_BIAS))
-        total += triton.dot(jnp.where(counted, 1.0, 0.0).astype(jnp.bfloat16), back.astype(jnp.bfloat16))
-    sums[...] = total
+def _layer_kernel(plan: Plan, relu: bool, node: float, sample, t, dt, active, taps, clock, bias, affine, out) -> None:
+    """A convolution and the norm of what it answers, with a ReLU if another convolution follows."""
+    block = _Block(plan, sample, active.shape[1])
+    time = block.number(t) + node * block.number(dt)
+    added = time * _read(clock, block.pixel, block.there) + bias[...][None, :]
+    values = block.conv(active, taps) + jnp.where(block.there[:, None], added, 0.0)
+    normal, precision = block.normalised(values)
+    block.keep(out[1], normal, precision)
+    z = _scale_and_shift(normal, affine)
+    block.write(out[0], jnp.maximum(z, 0.0) if relu else z)
 
 
-def _norm_back(size, groups: int, relu: bool, below: bool, x, affine, grad, t, skip: int = 0):
-    """The gradient of x, in bfloat16 for a convolution `below`, and sums over samples, those of taps times `t`."""
-    samples, channels = grad.shape[0] // (size[0] * size[1]), x.shape[1]
-    shapes = [
-        jax.ShapeDtypeStruct(grad.shape, jnp.bfloat16 if below else grad.dtype),
-        jax.ShapeDtypeStruct((samples, _SUMS, channels), jnp.float32),
+def _evaluate(plan: Plan, fields: Sequence[_Field], t, dt, node, y, weights, slopes, *, keep=False, state=False):
+    """The fields at `y + dt * sum_j weights[j] * slopes[j]`; what a gradient needs, and that state, if wanted."""
+    shapes, warps = _Shapes.of(plan, y[0]), _warps(y[0].shape[1])
+    pairs = [(w, slope) for w, slope in zip(weights, slopes, strict=False) if w != 0.0]
+    kernel = ft.partial(_state_kernel, plan, [w for w, _ in pairs])
+    by_state = tuple(zip(*(slope for _, slope in pairs), strict=True))
+    normal, half = (shapes.normal() if keep else None), shapes.maps(jnp.float16)
+    out = _StateOut((shapes.maps(),) * len(y) if state or keep else (), normal, (half,) * len(fields))
+    given = dt, y, by_state, [field.affines[0] for field in fields]
+    ((states, first, active),) = _launch([kernel], [given], [out], shapes.samples, warps=warps)
+    actives: list[list[Any]] = [[each] for each in active]
+    normals: list[list[Any]] = [[] for _ in fields]
+    slopes_of: list[Any] = [None for _ in fields]
+    for depth in range(max(field.depth for field in fields)):
+        going = [k for k, field in enumerate(fields) if field.depth > depth]
+        relus = [depth + 1 < fields[k].depth for k in going]
+        kernels = [ft.partial(_layer_kernel, plan, relu, node) for relu in relus]
+        given = [(t, dt, actives[k][depth], *fields[k].layer(depth), fields[k].affines[depth + 1]) for k in going]
+        out = [(half if relu else shapes.maps(), normal) for relu in relus]
+        made = _launch(kernels, given, out, shapes.samples, warps=warps)
+        for k, relu, (answer, kept) in zip(going, relus, made, strict=True):
+            normals[k].append(kept)
+            if relu:
+                actives[k].append(answer)
+            else:
+                slopes_of[k] = answer
+    return _Stage(tuple(slopes_of), states, first, tuple(map(tuple, actives)), tuple(map(tuple, normals)))
+
+
+def _prepared(plan: Plan, fields: Sequence[Weights]) -> list[_Field]:
+    return [_Field.of(field, plan.size) for field in fields]
+
+
+def slopes(plan: Plan, t: Float[Array, " batch"], y: tuple, fields: tuple[Weights, ...]) -> tuple:
+    """What fields answer to the attended state, without a gradient."""
+    return _evaluate(plan, _prepared(plan, fields), t, jnp.zeros_like(t), 0.0, y, (), ()).slopes
+
+
+def step(plan: Plan, tableau: Tableau, t, dt, y: tuple, slope: tuple, fields: tuple[Weights, ...]):
+    """The state at the end of a step, the slope there and the error, without a gradient."""
+    prepared, every, stage = _prepared(plan, fields), [slope], None
+    for i, (weights, node) in enumerate(zip(tableau.a, tableau.c, strict=True), start=1):
+        last = tableau.fsal and i == len(tableau.a)
+        stage = _evaluate(plan, prepared, t, dt, node, y, weights, every, state=last)
+        every.append(stage.slopes)
+    if not tableau.fsal:
+        stage = _evaluate(plan, prepared, t, dt, 1.0, y, tableau.b, every, state=True)
+        every.append(stage.slopes)
+    assert stage is not None
+    error = () if tableau.b_error is None else _combined(None, dt, tableau.b_error, every)
+    return stage.state[: len(fields)], stage.slopes, error
+
+
+def _combined(y: tuple | None, dt, weights, slopes: Sequence[tuple]) -> tuple:
+    """`combine` of matrices."""
+    by_sample = lambda maps: tuple(x.reshape(dt.shape[0], -1, x.shape[1]) for x in maps)  # noqa: E731
+    answer = combine(None if y is None else by_sample(y), dt, weights, list(map(by_sample, slopes)))
+    return tuple(x.reshape(like.shape) for x, like in zip(answer, slopes[0], strict=True))
+
+
+# --- a step backwards ------------------------------------------------------------------------------------------------
+
+
+def _answer_back_kernel(plan: Plan, weights, node: float, sample, t, dt, terms, kept, affine, before, out) -> None:
+    """Back through the last norm of a field, from gradients that make that of its answer."""
+    block = _Block(plan, sample, kept.normal.shape[1])
+    length = block.number(dt)
+    time = block.number(t) + node * length
+    given = length * sum(w * block.read(term) for w, term in zip(weights, terms, strict=True))
+    _norm_back(block, kept, affine, given, time, before, out)
+
+
+def _norm_back(block: _Block, kept, affine, given, time, before, out) -> None:
+    """Back through a norm that a convolution is below, and what is summed on the way."""
+    normal, scale = block.read(kept.normal).astype(jnp.float32), affine[0, :]
+    of_shift, of_scale = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
+    back = block.normalised_back(kept, normal, scale[None, :] * given, scale * of_shift, scale * of_scale)
+    block.write(out[0], back)
+    block.add_sums(before, out[1], of_shift, of_scale, back, time)
+
+
+def _layer_back_kernel(plan: Plan, node: float, sample, t, dt, grad, turned, active, kept, affine, before, out) -> None:
+    """Back through a convolution, the ReLU below it and the norm below that."""
+    block = _Block(plan, sample, grad.shape[1])
+    given = jnp.where(block.read(active) > 0, block.conv(grad, turned), 0.0)
+    _norm_back(block, kept, affine, given, block.number(t) + node * block.number(dt), before, out)
+
+
+def _state_back_kernel(plan: Plan, sample, dt, grads, turned, actives, affines, kept, state, before, out) -> None:
+    """Back through the first convolution of every field, their norm and the attention, to the state."""
+    block = _Block(plan, sample, grads[0].shape[1])
+    of_state, sums = out
+    normal = block.read(kept.normal).astype(jnp.float32)
+    totals: Any = None
+    for k, grad in enumerate(grads):
+        given = jnp.where(block.read(actives[k]) > 0, block.conv(grad, turned[k]), 0.0)
+        of_shift, of_scale = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
+        block.add_sums(before[k], sums[k], of_shift, of_scale)
+        scale = affines[k][0, :]
+        terms = scale[None, :] * given, scale * of_shift, scale * of_scale
+        totals = terms if totals is None else [total + term for total, term in zip(totals, terms, strict=True)]
+    back = block.normalised_back(kept, normal, *totals)
+    back = (back,) if plan.attend is None else jax.vjp(plan.attend, *map(block.read, state))[1](back)
+    for matrix, values in zip(of_state, back, strict=True):
+        block.write(matrix, values)
+
+
+class _Back(NamedTuple):
+    """A stage backwards."""
+
+    state: tuple  # its gradient
+    given: tuple  # of each field, the gradients of what its convolutions answer
+    sums: tuple  # of each field, those of its norms, this stage's and those of the stages before
+
+
+def _evaluate_back(plan: Plan, fields: Sequence[_Field], stage: _Stage, t, dt, node, weights, terms, before) -> _Back:
+    """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k."""
+    shapes, warps = _Shapes.of(plan, stage.slopes[0]), _warps(stage.slopes[0].shape[1])
+    sums = [[None] * (field.depth + 1) for field in fields]
+    out = (shapes.maps(jnp.bfloat16), shapes.sums())
+    kernels = [ft.partial(_answer_back_kernel, plan, weights, node)] * len(fields)
+    given = [
+        (t, dt, terms[k], stage.normals[k][-1], field.affines[-1], before[k][-1]) for k, field in enumerate(fields)
     ]
-    specs = [pl.BlockSpec(None), pl.BlockSpec((None, _SUMS, channels), lambda sample: (sample, 0, 0))]
-    kernel = ft.partial(_norm_back_kernel, size=size, groups=groups, relu=relu, below=below, skip=skip)
-    back, sums = _call(kernel, shapes, (samples,), specs, warps=_warps(channels))(x, affine, grad)
-    factor = jnp.where(jnp.arange(_SUMS)[:, None] < _TAPS, t[:, None, None], 1.0)
-    return back, jnp.sum(factor * sums, axis=0)
+    answers = _launch(kernels, given, [out] * len(fields), shapes.samples, warps=warps)
+    grads = [[answer[0]] for answer in answers]  # the last layer's first
+    for k, answer in enumerate(answers):
+        sums[k][-1] = answer[1]
+    for back in range(1, max(field.depth for field in fields)):
+        going = [k for k, field in enumerate(fields) if field.depth > back]
+        given = []
+        for k in going:
+            field, depth = fields[k], fields[k].depth - back
+            kept = stage.normals[k][depth - 1], field.affines[depth], before[k][depth]
+            given.append((t, dt, grads[k][-1], field.turned[depth], stage.actives[k][depth], *kept))
+        kernels = [ft.partial(_layer_back_kernel, plan, node)] * len(going)
+        answers = _launch(kernels, given, [out] * len(going), shapes.samples, warps=warps)
+        for k, answer in zip(going, answers, strict=True):
+            grads[k].append(answer[0])
+            sums[k][fields[k].depth - back] = answer[1]
+    given = (
+        dt,
+        [grad[-1] for grad in grads],
+        [field.turned[0] for field in fields],
+        [active[0] for active in stage.actives],
+        [field.affines[0] for field in fields],
+        stage.first,
+        stage.state,
+        [each[0] for each in before],
+    )
+    out = ((shapes.maps(),) * len(stage.state), (shapes.sums(),) * len(fields))
+    kernel = ft.partial(_state_back_kernel, plan)
+    ((of_state, firsts),) = _launch([kernel], [given], [out], shapes.samples, warps=warps)
+    for k, first in enumerate(firsts):
+        sums[k][0] = first
+    return _Back(of_state, tuple(tuple(grad[::-1]) for grad in grads), tuple(map(tuple, sums)))
 
 
-# --- fields ----------------------------------------------------------------------------------------------------------
+def _weight_kernel(size: tuple[int, int], program, actives, given, parts) -> None:
+    """A part of the gradient of the weights of one tap."""
+    channels = actives[0].shape[1]
+    tap, part = _quotient(program, _PARTS), _remainder(program, _PARTS)
+    count = actives[0].shape[0]
+    each = pl.cdiv(pl.cdiv(count, _ROWS), _PARTS)
+    total = jnp.zeros((channels, channels), jnp.float32)
+    for active, grad in zip(actives, given, strict=True):
+
+        def add(k, total, active=active, grad=grad):
+            rows = (part * each + k) * _ROWS + _numbers(_ROWS)
+            inside, away = _inside(_remainder(rows, size[0] * size[1]), tap, size)
+            there = inside & (rows < count)
+            a = _read(active, rows + away, there).astype(jnp.bfloat16)
+            return total + triton.dot(_read(grad, rows, there), a, trans_a=True)
+
+        total = lax.fori_loop(0, each, add, total)
+    output = _numbers(channels)
+    _write(parts, (part * _TAPS + tap) * channels + output, output >= 0, total)
+
+
+def _weight_gradient(size: tuple[int, int], actives: Sequence, given: Sequence) -> Float[Array, "outputs 3 3 inputs"]:
+    """From the inputs of a convolution and the gradients of what it answers, at every stage."""
+    channels = actives[0].shape[1]
+    shape = jax.ShapeDtypeStruct((_PARTS * _TAPS * channels, channels), jnp.float32)
+    kernel, warps = ft.partial(_weight_kernel, size), _warps(channels)
+    ((parts),) = _launch([kernel], [(actives, given)], [shape], _TAPS * _PARTS, warps=warps)
+    total = parts.reshape(_PARTS, _TAPS, channels, channels).sum(axis=0)
+    return jnp.transpose(total, (1, 0, 2)).reshape(channels, 3, 3, channels)
 
 
 @ft.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def evaluate(
-    size: tuple[int, int],
-    groups: int,
-    x: Float[Array, "rows channels"],
-    t: Float[Array, " batch"],
-    fields: tuple[Weights, ...],
-) -> tuple[Float[Array, "rows channels"], ...]:
-    """What fields answer to maps of `size`, at a time for each sample. The layers that all have are stacked."""
-    return _evaluate_fwd(size, groups, x, t, fields)[0]
+def replay(
+    plan: Plan, tableau: Tableau, t: Float[Array, " batch"], dt: Float[Array, " batch"], y: tuple, fields: tuple
+) -> tuple:
+    """The state at the end of a step, with a gradient in the state at its beginning and in the weights.
+
+    Times and steps are what the solver chose: they count as constants.
+    """
+    return _replay_fwd(plan, tableau, t, dt, y, fields)[0]
 
 
-def _stack(trees: Sequence):
-    return jax.tree.map(lambda *each: jnp.stack(each), *trees)
+def _rows_of(tableau: Tableau):
+    """Weights of slopes and times of the stages whose slopes the state at the end of a step has; weights of that."""
+    rows = [((), 0.0), *zip(tableau.a, tableau.c, strict=True)]
+    return (rows[:-1] if tableau.fsal else rows), tableau.b
 
 
-def _rows(stacked):
-    """Maps of several fields, their rows one behind the other."""
-    return stacked.reshape(-1, stacked.shape[-1])
+def _replay_fwd(plan, tableau, t, dt, y, fields):
+    prepared, passed = _prepared(plan, fields), []
+    rows, weights = _rows_of(tableau)
+    for of_slopes, node in rows:
+        given = [stage.slopes for stage in passed]
+        passed.append(_evaluate(plan, prepared, t, dt, node, y, of_slopes, given, keep=True))
+    new = _combined(y[: len(fields)], dt, weights, [stage.slopes for stage in passed])
+    return new, (t, dt, passed, fields)
 
 
-def _shared_depth(fields: Sequence[Weights]) -> int:
-    return min(len(field.layers) for field in fields)
-
-
-def _evaluate_fwd(size, groups, x, t, fields):
-    samples, shared = t.shape[0], _shared_depth(fields)
-    activate, finish = ft.partial(_norm, size, groups, True), ft.partial(_norm, size, groups, False)
-
-    def conv(active, layer: Layer):
-        return _convolved(size, active, layer.taps(jnp.float16), t, layer.clock_map(size), layer.bias)
-
-    stacked, alone = [], []  # what the gradient needs: inputs of the norm, and of the convolution
-    maps = x
-    for depth in range(shared):
-        affine = jnp.stack([field.affines[depth] for field in fields])
-        active = jax.vmap(activate, in_axes=(0 if depth else None, 0))(maps, affine)
-        stacked.append((maps, active))
-        maps = jax.vmap(conv)(active, _stack([field.layers[depth] for field in fields]))
-    if all(len(field.layers) == shared for field in fields):
-        last = jnp.stack([field.affines[-1] for field in fields])
-        return tuple(jax.vmap(finish)(maps, last)), (t, fields, stacked, maps, alone)
+def _replay_bwd(plan, tableau, kept, grad):
+    t, dt, passed, fields = kept
+    prepared = _prepared(plan, fields)
+    rows, weights = _rows_of(tableau)
+    backs: list[Any] = [None] * len(rows)
+    sums: Any = [[None] * (field.depth + 1) for field in prepared]
+    for i in range(len(rows) - 1, -1, -1):
+        # The slope is in the state at the end, and in those of stages after it.
+        pairs = [(weights[i], grad)] if weights[i] != 0.0 else []
+        after = ((rows[j][0], backs[j]) for j in range(i + 1, len(rows)))
+        pairs += [(row[i], back.state) for row, back in after if back and i < len(row) and row[i] != 0.0]
+        if not pairs:
+            continue
+        terms = [[term[k] for _, term in pairs] for k in range(len(fields))]
+        of_terms = [w for w, _ in pairs]
+        backs[i] = _evaluate_back(plan, prepared, passed[i], t, dt, rows[i][1], of_terms, terms, sums)
+        sums = backs[i].sums
+    counted = [i for i, back in enumerate(backs) if back]
+    of_y = [sum(backs[i].state[k] for i in counted) for k in range(len(passed[0].state))]
+    of_y = [total + grad[k] if k < len(grad) else total for k, total in enumerate(of_y)]
     answers = []
-    for k, field in enumerate(fields):
-        here, skip, kept = _rows(maps), k * samples, []
-        for affine, layer in zip(field.affines[shared:-1], field.layers[shared:], strict=True):
-            active = activate(here, affine, skip, samples)
-            kept.append((here, skip, active))
-            here, skip = conv(active, layer), 0
-        alone.append((kept, here, skip))
-        answers.append(finish(here, field.affines[-1], skip, samples))
-    return tuple(answers), (t, fields, stacked, maps, alone)
+    for k, field in enumerate(prepared):
+        totals = [each.reshape(-1, _SUMS, each.shape[1]).sum(axis=0) for each in sums[k]]
+        layers = [
+            Layer(
+                _weight_gradient(
+                    plan.size,
+                    [passed[i].actives[k][depth] for i in counted],
+                    [backs[i].given[k][depth] for i in counted],
+                ),
+                totals[depth + 1][:_TAPS].T.reshape(-1, 3, 3),
+                totals[depth + 1][_OF_BIAS],
+            )
+            for depth in range(field.depth)
+        ]
+        answers.append(Weights(tuple(total[_OF_SCALE : _OF_SHIFT + 1] for total in totals), tuple(layers)))
+    return jnp.zeros_like(t), jnp.zeros_like(dt), tuple(of_y), tuple(answers)
 
 
-def _evaluate_bwd(size, groups, kept, grads):
-    t, fields, stacked, maps, alone = kept
-    shared = _shared_depth(fields)
-    of_affines: list[list[Any]] = [[None] * len(field.affines) for field in fields]
-    of_layers: list[list[Any]] = [[None] * len(field.layers) for field in fields]
-    back_to_conv = lambda relu, *given: _norm_back(size, groups, relu, True, *given)  # noqa: E731
-    back_conv = lambda grad, layer: _convolved(size, grad, layer.turned(jnp.bfloat16))  # noqa: E731
-
-    def keep(k: int, depth: int, sums, weight: Any = None) -> None:
-        """Gradients of a norm and of the convolution below it."""
-        of_affines[k][depth] = sums[_OF_SCALE : _OF_SHIFT + 1]
-        if depth:
-            like = fields[k].layers[depth - 1].clock
-            of_layers[k][depth - 1] = Layer(weight, sums[:_TAPS].T.reshape(like.shape), sums[_OF_BIAS])
-
-    if alone:
-        each = []
-        for k, (field, grad, (below, here, skip)) in enumerate(zip(fields, grads, alone, strict=True)):
-            grad, sums = back_to_conv(False, here, field.affines[-1], grad, t, skip)
-            for depth in range(len(field.layers), shared, -1):
-                here, skip, active = below[depth - 1 - shared]
-                keep(k, depth, sums, _weight_gradient(size, active, grad, 0, 1))
-                back = back_conv(grad, field.layers[depth - 1])
-                grad, sums = back_to_conv(True, here, field.affines[depth - 1], back, t, skip)
-            each.append((grad, sums))
-        grad, sums = _stack(each)
-    else:
-        last = jnp.stack([field.affines[-1] for field in fields])
-        grad, sums = jax.vmap(back_to_conv, in_axes=(None, 0, 0, 0, None))(False, maps, last, jnp.stack(grads), t)
-    for depth in range(shared, 0, -1):
-        maps, active = stacked[depth - 1]
-        for k in range(len(fields)):
-            keep(k, depth, sums[k], _weight_gradient(size, _rows(active), _rows(grad), k, len(fields)))
-        back = jax.vmap(back_conv)(grad, _stack([field.layers[depth - 1] for field in fields]))
-        affine = jnp.stack([field.affines[depth - 1] for field in fields])
-        to_conv = ft.partial(_norm_back, size, groups, True, depth > 1)
-        grad, sums = jax.vmap(to_conv, in_axes=(0 if depth > 1 else None, 0, 0, None))(maps, affine, back, t)
-    for k in range(len(fields)):
-        keep(k, 0, sums[k])
-    weights = tuple(Weights(tuple(a), tuple(b)) for a, b in zip(of_affines, of_layers, strict=True))
-    # Times are what the solver chose: they count as constants.
-    return grad.sum(axis=0), jnp.zeros_like(t), weights
-
-
-evaluate.defvjp(_evaluate_fwd, _evaluate_bwd)
+replay.defvjp(_replay_fwd, _replay_bwd)

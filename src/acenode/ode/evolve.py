@@ -25,8 +25,8 @@ class _Alone(eqx.Module):
     def __call__(self, t, h, args):
         return self.f(t, h)
 
-    def on_batch(self, t, h, args):
-        return of_batch(self.f, t, h)
+    def on_batch(self, h):
+        return of_batch(self.f, h)
 
 
 def where_jumped(chosen: Bool[Array, " batch"], yes: Array, no: Array) -> Array:

@@ -8,7 +8,7 @@ import functools as ft
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -128,6 +128,8 @@ def _attentive(
 
 class Added(Elementwise):
     """Not an attention: a is added to h. What ACE-ODE-Net can do with a second state that multiplies nothing."""
+
+    elementwise: ClassVar[bool] = True
 
     def __call__(self, h, a):
         return h + a

@@ -5,7 +5,7 @@ from .status import Stats as Stats, Status as Status, status_where as status_whe
 from .vector_field import (
     SAMPLES as SAMPLES,
     BatchCoupled as BatchCoupled,
-    answers_batches as answers_batches,
+    OnBatch as OnBatch,
     batched as batched,
     check_slope as check_slope,
     of_batch as of_batch,

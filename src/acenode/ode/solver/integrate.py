@@ -20,10 +20,10 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .adjoint import Tape, backward, ends_only
 from .interpolation import interpolant, read, read_weights
-from .runge_kutta import Tableau, all_finite, select, stages
+from .runge_kutta import Tableau, all_finite, combine, select, stages
 from .status import Status, status_where
 from .step_size import Control, first_step, next_step
-from .vector_field import batched, is_coupled
+from .vector_field import batched, is_coupled, of_batch
 
 _COMPACT = 8  # when one in so many samples is active, the batch is compacted
 _LEAST_SAMPLES, _LEAST_NUMBERS = 32, 100_000  # in a batch and in its states, for that to be worth while
@@ -165,6 +165,7 @@ def _integrate_bwd(tape, grads, perturbed, vjp_arg, progress, taken, times, tabl
 
 def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, control: Control, keep, few, record: bool):
     field, y0, args = vjp_arg
+    quick = of_batch(field, y0) if ends_only(times) else None  # it does not give the slopes between
     field = batched(field, field)
     t1 = times[:, -1]
     out = None
@@ -186,10 +187,17 @@ def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, contr
             # No tiny last step where the end is a whole number of steps away up to rounding.
             t_new = jnp.where(t1 - t_new < 1e-3 * control.step, t1, t_new)
         dt = t_new - t
-        slopes, y_new = stages(field, args, t, dt, c.y, c.slope, tableau)
-        slope_new = slopes[-1] if tableau.fsal else field(t_new, y_new, args)
+        slopes: list[PyTree] = []
+        error = None
+        if quick is not None:
+            y_new, slope_new, error = quick.step(tableau, t, dt, c.y, c.slope, args)
+        else:
+            slopes, y_new = stages(field, args, t, dt, c.y, c.slope, tableau)
+            slope_new = slopes[-1] if tableau.fsal else field(t_new, y_new, args)
+            if control.step is None:
+                error = combine(None, dt, tableau.b_error, slopes)
         if control.step is None:
-            good, dt_next = next_step(dt, c.y, y_new, slopes, tableau, control)
+            good, dt_next = next_step(dt, c.y, y_new, error, tableau, control)
             least = 8 * jnp.finfo(times.dtype).eps * jnp.maximum(jnp.abs(t), t1 - times[:, 0])
             failed, failure = active & ~good & (dt_next <= least), Status.step_too_small
         else:

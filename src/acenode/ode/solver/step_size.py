@@ -47,10 +47,10 @@ def _scaled(values: PyTree, control: Control, *states: PyTree) -> Float[Array, "
 
 
 def next_step(
-    dt, y, y_new, slopes, tableau: Tableau, control: Control
+    dt, y, y_new, error, tableau: Tableau, control: Control
 ) -> tuple[Bool[Array, " batch"], Float[Array, " batch"]]:
     """Whether the step from `y` to `y_new` is accepted, and the size of the next one (or of another try)."""
-    error = _scaled(combine(None, dt, tableau.b_error, slopes), control, y, y_new).max(axis=0)
+    error = _scaled(error, control, y, y_new).max(axis=0)
     accepted = error <= 1
     factor = _SAFETY * jnp.maximum(error, 1e-10) ** (-1 / tableau.order)
     factor = jnp.where(jnp.isfinite(error), jnp.clip(factor, _SHRINK, _GROW), _SHRINK)

@@ -1,12 +1,15 @@
 """What the solver needs to know of a vector field `field(t, y, args)`, which is written for one sample."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
 from jaxtyping import PyTree
+
+from .runge_kutta import Tableau
 
 #: The axis name of the batch inside a `BatchCoupled` vector field. JAX's error for any other field quotes it.
 SAMPLES = "samples of a BatchCoupled field"
@@ -31,9 +34,8 @@ class InPrecision(eqx.Module):
         with jax.default_matmul_precision(self.precision):
             return self.field(*inputs)
 
-    def on_batch(self, *inputs):
-        with jax.default_matmul_precision(self.precision):
-            return of_batch(self.field, *inputs)
+    def on_batch(self, y):
+        return of_batch(self.field, y)
 
 
 def is_coupled(field) -> bool:
@@ -49,24 +51,35 @@ def batched(function, field):
     """
     each = jax.vmap(function, axis_name=SAMPLES if is_coupled(field) else None)
 
-    def call(*inputs):
-        answer = of_batch(function, *inputs)
-        return each(*inputs) if answer is None else answer
+    def call(t, y, args):
+        quick = of_batch(function, y)
+        return each(t, y, args) if quick is None else quick.slope(t, y, args)
 
     return call
 
 
-def of_batch(function, *inputs):
-    """What a field's own `on_batch(t, y, args)` answers for a batch; None where it has none, or none for this batch.
+class OnBatch(Protocol):
+    """What a field can do for a whole batch more quickly than sample by sample."""
+
+    def slope(self, t, y, args) -> PyTree:
+        """The slope of each sample, with a gradient."""
+        ...
+
+    def step(self, tableau: Tableau, t, dt, y, slope, args) -> tuple[PyTree, PyTree, PyTree]:
+        """From the slope at the beginning of a step to the state at its end, the slope there and the error."""
+        ...
+
+    def replay(self, tableau: Tableau, t, dt, y, args) -> PyTree:
+        """The state at the end of a step, with a gradient."""
+        ...
+
+
+def of_batch(field, y) -> OnBatch | None:
+    """What a field's own `on_batch(y)` gives for such a batch; None where it has none, or none for this one.
 
     A class that only inherits it may answer otherwise than what it inherits.
     """
-    return function.on_batch(*inputs) if answers_batches(function) else None
-
-
-def answers_batches(function) -> bool:
-    """Whether its own class, not one that it inherits from, defines `on_batch`."""
-    return "on_batch" in vars(type(function))
+    return field.on_batch(y) if "on_batch" in vars(type(field)) else None
 
 
 def check_slope(slope: PyTree, y: PyTree) -> None:
