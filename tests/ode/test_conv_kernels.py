@@ -1,7 +1,7 @@
 """Kernels for a batch of maps against the plain field of one sample. On a CPU they are interpreted, for these tests."""
 
-import dataclasses
 from types import SimpleNamespace
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,22 @@ import numpy as np
 import pytest
 from problems import noise
 
-from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, NeuralODE, Solver, conv_kernels
+from acenode.ode import (
+    CoEvolvingODE,
+    ConvField,
+    ConvInitial,
+    Elementwise,
+    NeuralODE,
+    Pairwise,
+    Residual,
+    Solver,
+    VectorField,
+    conv_kernels,
+)
+from acenode.ode.coevolve import _Attended, _CoupledAsOne
+from acenode.ode.evolve import _Alone
+from acenode.ode.solver import of_batch
+from acenode.ode.solver.runge_kutta import METHODS, Tableau, combine, stages
 
 GPU, EVERYWHERE = ("gpu",), ("cpu", "gpu")  # where kernels are used
 
@@ -24,7 +39,10 @@ def single_precision():
 
 @pytest.fixture
 def kernels(monkeypatch):
+    """On the CPU, where the few rows of a test are enough for several parts of the gradient of a weight."""
     monkeypatch.setattr(conv_kernels, "BACKENDS", EVERYWHERE)
+    monkeypatch.setattr(conv_kernels, "_ROWS", 16)
+    monkeypatch.setattr(conv_kernels, "_PARTS", 2)
 
 
 def single(*shape: int, seed: int = 0):
@@ -46,179 +64,252 @@ def stack(models):
     return jax.tree.map(lambda *each: jnp.stack(each) if eqx.is_array(each[0]) else each[0], *models)
 
 
+def size(x) -> float:
+    return float(np.linalg.norm(np.asarray(x, np.float64)))
+
+
 def assert_near(ours, plain, part: float) -> None:
-    """Every array to within a part of its largest number."""
+    """Every array to within a part of its size.
+
+    Norms of 32 channels have one in each group, so a bias below them has no slope but rounding: that is near zero.
+    """
     assert jax.tree.structure(ours) == jax.tree.structure(plain)
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
-        assert one.dtype == other.dtype == jnp.float32 and one.shape == other.shape
-        largest = np.abs(other).max()
-        assert largest > 0.1
-        np.testing.assert_allclose(one, other, rtol=0, atol=part * largest)
+    typical = np.median([size(leaf) for leaf in jax.tree.leaves(plain)])
+    for (path, one), other in zip(jax.tree.leaves_with_path(ours), jax.tree.leaves(plain), strict=True):
+        name = jax.tree_util.keystr(path)
+        assert one.dtype == other.dtype == jnp.float32 and one.shape == other.shape, name
+        whole = typical if name.endswith(".bias") and one.shape[-1] == 32 else size(other)
+        assert whole > 0.01 * typical, f"{name} is {whole} where others are {typical}"
+        assert size(one - other) < part * whole, f"{name} is {size(one - other)} away, of {whole}"
 
 
-# --- values and gradients -------------------------------------------------------------------------------------
+# --- one step of one problem ----------------------------------------------------------------------------------
+
+# A problem is a field as the solver has it, `field(t, y, args)`, with the states and the arguments of a batch. With 64
+# channels a group of a norm has two of them: groups matter, and a bias has a slope.
 
 
-def times(h):
-    return jnp.linspace(0.1, 0.9, len(h))
+def alone():
+    return _Alone(perturbed(half(64, 1))), single(3, 3, 4, 64), None
 
 
-@eqx.filter_jit
-def answers_and_gradient(field, h, by_kernels: bool):
-    """What a field, or two beside each other, answer, and the gradient of a weighted sum in parameters and maps."""
-
-    def value(queried):
-        field, h = queried
-        answers = field.on_batch(times(h), h) if by_kernels else jax.vmap(field)(times(h), h)
-        return sum(jnp.vdot(single(*h.shape, seed=9 + k), a) for k, a in enumerate(jax.tree.leaves(answers))), answers
-
-    gradient, answers = eqx.filter_grad(value, has_aux=True)((field, h))
-    return answers, gradient
+def frozen():
+    return _Attended(perturbed(half(32, 1)), Elementwise()), *single(2, 3, 3, 4, 32)
 
 
-@eqx.filter_jit
-def nearest_kink(fields, h):
-    """The smallest size of an input of a ReLU."""
-
-    def along(t, h, field):
-        nearest = jnp.inf
-        for norm, conv in zip(field.norms[:-1], field.convs, strict=True):
-            z = norm(h)
-            nearest, h = jnp.minimum(nearest, jnp.abs(z).min()), conv(jax.nn.relu(z), t)
-        return nearest
-
-    return jnp.stack([jax.vmap(along, (0, 0, None))(times(h), h, field).min() for field in fields]).min()
+def evolved(channels: int = 64, f: int = 1, g: int = 2):
+    one, other = perturbed((half(channels, f), half(channels, g, seed=1)))
+    return _CoupledAsOne(one.beside(other), Elementwise()), tuple(single(2, 3, 4, 3, channels)), None
 
 
-def maps(fields, *shape: int):
-    """Maps for which no ReLU is so near its kink that rounding would choose the side, and so the gradient."""
-    drawn = (single(*shape, seed=seed) for seed in range(100))
-    return next(h for h in drawn if nearest_kink(fields, h) > 3e-5)
+def deep_f():
+    return evolved(32, 2, 1)
 
 
-def assert_kernels_are_the_plain_field(ask, field, h) -> None:
-    (answers, gradient), (plain, slope) = (ask(field, h, by_kernels) for by_kernels in (True, False))
-    assert_near(answers, plain, 1e-3)  # inputs of convolutions have half precision, either way
-    assert_near(gradient, slope, 1e-2)  # gradients are rounded to bfloat16, in the kernels alone
+def times(y):
+    """Where each sample is, and how far it goes."""
+    count = len(jax.tree.leaves(y)[0])
+    return jnp.linspace(0.1, 0.9, count), jnp.linspace(0.3, 0.8, count)
 
 
-# With 64 channels a group of a norm has two of them: groups matter, and a bias has a slope.
-@pytest.mark.parametrize("convs, channels, size", [(2, 64, (8, 8)), (1, 128, (6, 6)), (1, 64, (5, 7))])
-def test_a_field_by_kernels_has_the_answer_and_the_gradient_of_the_plain_one(convs, channels, size, kernels):
-    field = perturbed(half(channels, convs))
-    assert_kernels_are_the_plain_field(answers_and_gradient, field, maps([field], 3, *size, channels))
+class Plain:
+    """`OnBatch` of a field, without kernels."""
+
+    def __init__(self, field):
+        self.slope = jax.vmap(field)
+
+    def step(self, tableau, t, dt, y, slope, args):
+        slopes, new = stages(self.slope, args, t, dt, y, slope, tableau)
+        end = slopes[-1] if tableau.fsal else self.slope(t + dt, new, args)
+        return new, end, combine(None, dt, tableau.b_error, slopes) if tableau.adaptive else None
+
+    def replay(self, tableau, t, dt, y, args):
+        return stages(self.slope, args, t, dt, y, self.slope(t, y, args), tableau)[1]
 
 
-@pytest.mark.parametrize("f, g, size", [(2, 2, 6), (1, 2, 8), (2, 1, 6)])
-def test_two_fields_by_kernels_have_the_answers_and_the_gradients_of_the_plain_ones(f, g, size, kernels):
-    one, other = perturbed((half(64, f), half(64, g, seed=1)))
-    h = maps((one, other), 4, size, size, 64)
-    assert_kernels_are_the_plain_field(answers_and_gradient, one.beside(other), h)
+def on_batch(field, y, by_kernels: bool):
+    found = of_batch(field, y) if by_kernels else Plain(field)
+    assert found is not None
+    return found
 
 
-@pytest.mark.slow
-def test_an_ensemble_of_fields_by_kernels_has_the_gradients_of_its_members(kernels):
-    members = [perturbed((half(64, 1, seed), half(64, 2, seed + 1))) for seed in (0, 2)]
-    h = jnp.stack([maps(member, 2, 6, 6, 64) for member in members])
-    both = stack([f.beside(g) for f, g in members])
-    ask = lambda both, h, way: eqx.filter_vmap(lambda both, h: answers_and_gradient(both, h, way))(both, h)  # noqa: E731
-    assert_kernels_are_the_plain_field(ask, both, h)
+def slope(field, y, args, by_kernels: bool):
+    return on_batch(field, y, by_kernels).slope(times(y)[0], y, args)
+
+
+def step(field, y, args, tableau: Tableau, by_kernels: bool):
+    """The state at the end of a step, the slope there and the error."""
+    first = jax.vmap(field)(times(y)[0], y, args)
+    return on_batch(field, y, by_kernels).step(tableau, *times(y), y, first, args)
+
+
+def gradient(field, y, args, tableau: Tableau, by_kernels: bool):
+    """Of a weighted sum over the state after a step, in parameters, states and arguments; and that state."""
+
+    def value(given):
+        field, y, args = given
+        new = on_batch(field, y, by_kernels).replay(tableau, *times(y), y, args)
+        return sum(jnp.vdot(single(*x.shape, seed=9 + k), x) for k, x in enumerate(jax.tree.leaves(new))), new
+
+    return eqx.filter_grad(value, has_aux=True)((field, y, args))
+
+
+compiled_slope, compiled_step, compiled_gradient = map(eqx.filter_jit, (slope, step, gradient))
+BOTH_WAYS = True, False
+
+# Short ones, as interpreted gradients take long to compile. The first is like dopri5: its last stage is the slope at
+# the end, and not all of its slopes are in the state there.
+FSAL = Tableau(order=2, a=((0.5,), (0.0, 1.0)), b=(0.0, 1.0, 0.0), c=(0.5, 1.0), fsal=True)
+KUTTA = Tableau(order=3, a=((0.5,), (-1.0, 2.0)), b=(1 / 6, 2 / 3, 1 / 6), c=(0.5, 1.0))
+
+
+@pytest.mark.parametrize("problem", [alone, frozen, deep_f])
+def test_slopes_by_kernels_are_those_of_the_plain_field(problem, kernels):
+    ours, plain = (compiled_slope(*problem(), way) for way in BOTH_WAYS)
+    assert_near(ours, plain, 1e-3)  # inputs of convolutions have half precision, either way
+
+
+@pytest.mark.parametrize("problem, method", [(evolved, "dopri5"), (frozen, "rk4_38")])
+def test_a_step_by_kernels_ends_as_the_plain_one(problem, method, kernels):
+    given, tableau = problem(), METHODS[method]
+    (*ours, error), (*plain, known) = (compiled_step(*given, tableau, way) for way in BOTH_WAYS)
+    assert_near(ours, plain, 1e-3)
+    if not tableau.adaptive:
+        assert error is None
+        return
+    for one, other, end in zip(error, known, plain[1], strict=True):
+        whole = 0.5 * size(end)  # that of which the error is a small difference, whose terms are rounded
+        assert size(one - other) < 1e-4 * whole < 0.3 * size(other)
+
+
+@pytest.mark.parametrize("problem, tableau", [(evolved, FSAL), (frozen, KUTTA)], ids=["evolved", "frozen"])
+def test_a_step_by_kernels_has_the_gradient_of_the_plain_one(problem, tableau, kernels):
+    given = problem()
+    (ours, new), (plain, known) = (compiled_gradient(*given, tableau, way) for way in BOTH_WAYS)
+    assert_near(new, known, 1e-3)
+    assert_near(ours, plain, 2e-2)  # gradients are rounded to bfloat16, in the kernels alone
+
+
+def test_one_of_two_slopes_by_kernels_has_a_gradient(kernels):
+    """As where h is read between steps, and the attention is not."""
+    field, y, args = evolved(32, 1, 1)
+    value = lambda field, way: jnp.vdot(single(3, 4, 3, 32, seed=9), slope(field, y, args, way)[0])  # noqa: E731
+    ours, plain = (eqx.filter_jit(eqx.filter_grad(value))(field, way).both.f for way in BOTH_WAYS)
+    assert_near(ours, plain, 1e-3)  # the gradient is that of the plain field
+
+
+def test_nothing_goes_back_through_a_relu_at_its_kink(kernels):
+    """Where scale and shift are zero the forward pass has a ReLU of exactly zero."""
+    (field, *rest), still = evolved(), slice(16)
+    fields = lambda both: (both.both.f, both.both.g)  # noqa: E731
+    affines = lambda both: [norm.affine for field in fields(both) for norm in field.norms[:-1]]  # noqa: E731
+    field = eqx.tree_at(affines, field, replace_fn=lambda affine: affine.at[:, still].set(0.0))
+    (ours, _), (plain, _) = (compiled_gradient(field, *rest, FSAL, way) for way in BOTH_WAYS)
+    assert_near(ours, plain, 2e-2)
+    for gradient, *_ in (ours, plain):
+        assert not any(np.any(affine[:, still]) for affine in affines(gradient))
+        assert not any(np.any(conv.weight[..., still]) for field in fields(gradient) for conv in field.convs)
+
+
+def test_a_sample_without_numbers_leaves_its_batch_mates_as_they_are(kernels):
+    field, h, a = frozen()
+    expected = compiled_slope(field, h, a, True)
+    found = compiled_slope(field, h.at[1].set(jnp.inf), a, True)
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(found[::2], expected[::2])
 
 
 # --- inside an ODE --------------------------------------------------------------------------------------------
 
+OF_A_SOLVE, OF_ITS_GRADIENT = {"slopes", "step"}, {"slopes", "step", "replay"}
 
-def with_and_without(monkeypatch, function, *inputs):
-    """What a function of models and maps gives by kernels, and without them."""
-    answers, evaluate = [], conv_kernels.evaluate
+
+def with_and_without(monkeypatch, expected: set[str], function, *inputs):
+    """What a function of models and maps gives by these kernels, and without any."""
+    answers, known = [], {name: getattr(conv_kernels, name) for name in OF_ITS_GRADIENT}
     for backends in (EVERYWHERE, GPU):
-        calls = []
-        spy = lambda *given, calls=calls: calls.append(given) or evaluate(*given)  # noqa: E731
+        called = set()
         monkeypatch.setattr(conv_kernels, "BACKENDS", backends)
-        monkeypatch.setattr(conv_kernels, "evaluate", spy)
+        for name, kernel in known.items():
+            spy = lambda *given, name=name, kernel=kernel, called=called: called.add(name) or kernel(*given)  # noqa: E731
+            monkeypatch.setattr(conv_kernels, name, spy)
         answers.append(eqx.filter_jit(lambda *inputs: function(*inputs))(*inputs))  # new, so that it is traced again
-        assert bool(calls) == (backends is EVERYWHERE)
+        assert called == (expected if backends is EVERYWHERE else set())
     return answers
 
 
-def last(ode, h0):
-    path = ode(h0, jnp.array([0.0, 1.0]))
-    return path.h[:, -1], path.stats
-
-
-def attentive(seed: int) -> CoEvolvingODE:
+def attentive(solver: Solver, seed: int = 0, evolution: str = "evolved") -> CoEvolvingODE:
     initial = ConvInitial(32, 1, precision="float16", key=jax.random.key(seed))
-    solver = Solver("dopri5", rtol=1e-3, atol=1e-3, max_steps=64, checkpoints=64)
     f, g, initial = perturbed((half(32, 1, seed + 1), half(32, 1, seed + 2), initial))
-    return CoEvolvingODE(f, g, Elementwise(), initial, solver, stacked=True)
+    return CoEvolvingODE(
+        f, g if evolution == "evolved" else None, Elementwise(), initial, solver, evolution, stacked=True
+    )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("members", [1, 2])
-def test_an_attentive_ode_takes_the_same_steps_to_the_same_state_by_kernels(members, monkeypatch):
-    ode, h0 = attentive(0), single(2, 6, 6, 32)
-    solve = last
-    if members > 1:
-        ode, h0 = stack([ode, attentive(3)]), jnp.stack([h0, single(2, 6, 6, 32, seed=1)])
-        solve = eqx.filter_vmap(last)
-    (ours, stats), (plain, known) = with_and_without(monkeypatch, solve, ode, h0)
+def gradient_at(*times: float):
+    """The gradient of a weighted sum of what an ODE gives at times, in its parameters and first states; and that."""
+
+    def value(queried):
+        ode, h0 = queried
+        h = ode(h0, jnp.array(times), attention=False).h[:, 1:]
+        return jnp.vdot(single(*h.shape, seed=9), h), h
+
+    return lambda ode, h0: eqx.filter_grad(value, has_aux=True)((ode, h0))
+
+
+def assert_same(monkeypatch, expected: set[str], function, *inputs) -> None:
+    (ours, h), (plain, known) = with_and_without(monkeypatch, expected, function, *inputs)
+    assert_near(h, known, 1e-3)
+    assert_near(ours, plain, 2e-2)
+
+
+def test_an_ode_takes_the_same_steps_to_the_same_states_by_kernels(kernels, monkeypatch):
+    def last(ode, h0):
+        path = ode(h0, jnp.array([0.0, 1.0]))
+        return path.h[:, -1], path.stats
+
+    solver = Solver("dopri5", rtol=1e-3, atol=1e-3, max_steps=64, checkpoints=64)
+    given = NeuralODE(perturbed(half(64, 1)), solver), single(3, 4, 3, 64)
+    (ours, stats), (plain, known) = with_and_without(monkeypatch, OF_A_SOLVE, last, *given)
     assert_near(ours, plain, 1e-3)
     np.testing.assert_array_equal(stats.accepted, known.accepted)
     np.testing.assert_array_equal(stats.rejected, known.rejected)
     assert not known.failed.any() and np.asarray(known.accepted).min() > 1
 
 
-def test_a_gradient_through_the_solver_is_the_same_by_kernels(monkeypatch):
-    field = perturbed(half(64, 1))
-    solver = Solver("euler", step=0.5, max_steps=1, checkpoints=2)
-
-    def value(queried):
-        field, h0 = queried
-        h = NeuralODE(field, solver)(h0, jnp.array([0.5, 1.0])).h[:, -1]
-        return jnp.vdot(single(*h.shape, seed=9), h)
-
-    ours, plain = with_and_without(monkeypatch, eqx.filter_grad(value), (field, maps([field], 2, 6, 6, 64)))
-    assert_near(ours, plain, 1e-2)
+EULER = Solver("euler", step=0.5, max_steps=2, checkpoints=2)
 
 
-def test_a_field_of_a_users_own_is_not_passed_over_for_the_kernels_it_inherits(kernels):
-    class Slower(ConvField):
-        def __call__(self, t, h):
-            return 0.1 * super().__call__(t, h)
-
-    slower, h0 = perturbed(Slower(32, 1, precision="float16", key=jax.random.key(0))), single(2, 6, 6, 32)
-    h, _ = eqx.filter_jit(last)(NeuralODE(slower, Solver("euler", step=1.0, max_steps=1, checkpoints=2)), h0)
-    np.testing.assert_allclose(h, h0 + jax.vmap(slower)(jnp.zeros(2), h0), atol=1e-5)
+@pytest.mark.slow
+def test_an_ensemble_has_the_same_states_and_gradients_by_kernels(kernels, monkeypatch):
+    both = stack([attentive(EULER), attentive(EULER, seed=3)]), single(2, 3, 3, 4, 32)
+    assert_same(monkeypatch, OF_ITS_GRADIENT, eqx.filter_vmap(gradient_at(0.5, 1.5)), *both)
 
 
-def test_a_frozen_attention_has_kernels_too(kernels, monkeypatch):
-    f, q = half(32, 1), ConvInitial(32, 1, precision="float16", key=jax.random.key(1))
-    ode = CoEvolvingODE(f, None, Elementwise(), q, Solver("rk4", step=0.5), "frozen")
-    h0, asked = single(2, 4, 4, 32), []
-    evaluate = conv_kernels.evaluate
-    monkeypatch.setattr(conv_kernels, "evaluate", lambda *given: asked.append(1) or evaluate(*given))
-    ours = ode(h0, jnp.array([0.0, 1.0])).h
-    assert asked
-    monkeypatch.setattr(conv_kernels, "BACKENDS", GPU)
-    plain = dataclasses.replace(ode, solver=Solver("rk4", step=0.5, max_steps=8))  # another program
-    np.testing.assert_allclose(ours, plain(h0, jnp.array([0.0, 1.0])).h, atol=2e-3)
+def test_an_ode_that_takes_steps_again_has_the_same_gradient_by_kernels(kernels, monkeypatch):
+    ode = attentive(Solver("euler", step=0.2, max_steps=5, checkpoints=2), evolution="frozen")
+    assert_same(monkeypatch, OF_ITS_GRADIENT, gradient_at(0.0, 1.0), ode, single(3, 3, 4, 32))
+
+
+def test_an_ode_that_is_read_between_steps_has_kernels_for_slopes_alone(kernels, monkeypatch):
+    assert_same(monkeypatch, {"slopes"}, gradient_at(0.5, 0.8, 1.5), attentive(EULER), single(3, 3, 4, 32))
 
 
 # --- where there are none -------------------------------------------------------------------------------------
 
 
-def answer(h, channels: int = 32, precision="float16"):
-    """Shapes of what a field and two of them answer to a batch."""
-    fields = [ConvField(channels, precision=precision, key=jax.random.key(0)) for _ in range(2)]
-    ask = lambda field, h: field.on_batch(jnp.zeros(len(h)), h)  # noqa: E731
-    return [eqx.filter_eval_shape(ask, field, h) for field in (fields[0], fields[0].beside(fields[1]))]
+def found(y, channels: int = 32, precision="float16"):
+    """What a field and two of them have for a batch."""
+    one, other = (ConvField(channels, precision=precision, key=jax.random.key(k)) for k in range(2))
+    return [of_batch(field, y) for field in (one, one.beside(other))]
 
 
 def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
     h = single(2, 8, 8, 32)
-    assert answer(h) == [None, None]
+    assert found(h) == [None, None]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    one, two = answer(h)
+    one, two = found(h)
+    one, two = (eqx.filter_eval_shape(each.slope, jnp.zeros(2), y, None) for each, y in ((one, h), (two, (h, h))))
     assert one.shape == h.shape and [each.shape for each in two] == [h.shape, h.shape]
 
 
@@ -237,11 +328,18 @@ def test_there_are_kernels_where_bfloat16_is_known(capability, there, monkeypatc
     assert conv_kernels.usable(single(2, 8, 8, 32)) == there
 
 
+@pytest.mark.parametrize("size, channels", [((8, 8), 32), ((5, 7), 64), ((2, 32), 128)])
+def test_there_are_kernels_for_small_maps_of_whole_blocks(size, channels, kernels):
+    assert None not in found(single(2, *size, channels), channels)
+
+
 @pytest.mark.parametrize(
     "size, channels, precision",
     [
+        ((8, 8), 16, "float16"),
         ((8, 8), 48, "float16"),  # no power of two
         ((8, 8), 69, "float16"),  # Augmented-ODE-Net
+        ((8, 8), 256, "float16"),
         ((8, 9), 32, "float16"),
         ((8, 8), 32, None),
         ((8, 8), 32, "tf32"),
@@ -249,12 +347,66 @@ def test_there_are_kernels_where_bfloat16_is_known(capability, there, monkeypatc
     ],
 )
 def test_other_widths_maps_and_precisions_have_no_kernels(size, channels, precision, kernels):
-    assert answer(single(2, *size, channels), channels, precision) == [None, None]
+    assert found(single(2, *size, channels), channels, precision) == [None, None]
 
 
 def test_double_precision_has_no_kernels(kernels):
     with jax.enable_x64(True):
-        assert answer(noise(2, 8, 8, 32)) == [None, None]
+        assert found(noise(2, 8, 8, 32)) == [None, None]
+
+
+class Shuffled(Elementwise):
+    """One that does not say that it works element by element, and does not."""
+
+    def __call__(self, h, a):
+        return super().__call__(h, a[::-1])
+
+
+class Scaled(Elementwise):
+    """One with a weight of its own, which kernels would have to be given."""
+
+    elementwise: ClassVar[bool] = True
+    scale: jax.Array
+
+    def __call__(self, h, a):
+        return super().__call__(h, self.scale * a)
+
+
+@pytest.mark.parametrize("attention", [Shuffled(), Scaled(jnp.ones(())), Residual(Elementwise()), Pairwise()])
+def test_other_attentions_have_no_kernels(attention, kernels):
+    f, g, h = half(32), half(32, seed=1), single(2, 3, 4, 32)
+    assert of_batch(_Attended(f, Elementwise()), h) and of_batch(_CoupledAsOne(f.beside(g), Elementwise()), (h, h))
+    assert of_batch(_Attended(f, attention), h) is None
+    assert of_batch(_CoupledAsOne(f.beside(g), attention), (h, h)) is None
+
+
+def test_a_field_that_sees_more_than_the_attended_state_has_no_kernels(kernels):
+    class Seeing(VectorField):
+        takes = ("attended", "state")
+        field: ConvField
+
+        def __call__(self, t, attended, h):
+            return self.field(t, attended) + h
+
+        def on_batch(self, h):
+            return self.field.on_batch(h)
+
+    seeing, h = Seeing(half(32)), single(2, 3, 4, 32)
+    assert of_batch(seeing, h) is not None
+    assert of_batch(_Attended(seeing, Elementwise()), h) is None
+
+
+def test_a_field_of_a_users_own_is_not_passed_over_for_the_kernels_it_inherits(kernels):
+    class Slower(ConvField):
+        def __call__(self, t, h):
+            return 0.1 * super().__call__(t, h)
+
+    slower, h0 = perturbed(Slower(32, 1, precision="float16", key=jax.random.key(0))), single(2, 3, 4, 32)
+    assert of_batch(_Alone(slower), h0) is None
+    assert of_batch(_Attended(slower, Elementwise()), h0) is None
+    ode = NeuralODE(slower, Solver("euler", step=1.0, max_steps=1, checkpoints=2))
+    h = eqx.filter_jit(ode)(h0, jnp.array([0.0, 1.0])).h[:, -1]
+    np.testing.assert_allclose(h, h0 + jax.vmap(slower)(jnp.zeros(2), h0), atol=1e-5)
 
 
 # --- on a GPU -------------------------------------------------------------------------------------------------
@@ -262,24 +414,34 @@ def test_double_precision_has_no_kernels(kernels):
 
 def for_cuda(function, *inputs) -> str:
     """The program that a GPU would get, as far as it is made without one."""
-    return jax.jit(function).trace(*inputs).lower(lowering_platforms=("cuda",)).as_text()
+    return jax.jit(lambda *inputs: function(*inputs)).trace(*inputs).lower(lowering_platforms=("cuda",)).as_text()
 
 
 @pytest.fixture
 def compiler(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(conv_kernels, "_backend", lambda: "gpu")
 
-    def copy(x, out):
+    def copy(program, x, out):
         out[...] = x[...]
 
+    shape = jax.ShapeDtypeStruct((16,), jnp.float32)
     try:
-        for_cuda(conv_kernels._call(copy, jax.ShapeDtypeStruct((16,), jnp.float32), (1,)), jnp.zeros(16))
+        for_cuda(lambda x: conv_kernels._launch([copy], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
     except (ImportError, NotImplementedError) as reason:
         pytest.skip(f"JAX makes no kernels for CUDA here: {reason}")
 
 
-@pytest.mark.parametrize("size, channels", [(6, 64), (8, 128)])
-def test_the_compiler_for_cuda_takes_the_kernels_of_an_ensemble(size, channels, compiler):
-    both = stack([half(channels, 1, seed).beside(half(channels, 2, seed)) for seed in range(2)])
-    ask = lambda both, h: eqx.filter_vmap(lambda both, h: answers_and_gradient(both, h, True))(both, h)  # noqa: E731
-    assert "triton" in for_cuda(ask, both, single(2, 3, size, size, channels))
+def step_and_gradient(*given):
+    tableau = METHODS["heun"]
+    return step(*given, tableau, True), gradient(*given, tableau, True)
+
+
+@pytest.mark.parametrize("problem", [alone, frozen])
+def test_the_compiler_for_cuda_takes_a_step_and_its_gradient(problem, compiler):
+    assert "triton" in for_cuda(step_and_gradient, *problem())
+
+
+def test_the_compiler_for_cuda_takes_the_steps_of_an_ensemble_and_their_gradients(compiler):
+    field, y, _ = evolved(128)
+    both = stack([field, field]), stack([y, y])
+    assert "triton" in for_cuda(jax.vmap(lambda field, y: step_and_gradient(field, y, None)), *both)

@@ -92,7 +92,8 @@ class _Kernels(eqx.Module):
         """The same for h attended with a, which is the second state or, without a field of its own, an argument."""
         # A class that only inherits from one that works element by element may work otherwise.
         alike = vars(type(attention)).get("elementwise", False)
-        return _Kernels(self.fields, attention) if alike else None
+        learned = any(map(eqx.is_array, jax.tree.leaves(attention)))  # kernels take no weights of an attention
+        return _Kernels(self.fields, attention) if alike and not learned else None
 
     def slope(self, t, y, args):
         plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
@@ -165,7 +166,9 @@ def _with_gradient_of(plain, quick):
     @answer.def_bwd
     def back(kept, grad, perturbed, given):
         moving, still = eqx.partition(given, perturbed)
-        return jax.vjp(lambda moving: plain(eqx.combine(moving, still)), moving)[1](grad)[0]
+        answers, vjp = jax.vjp(lambda moving: plain(eqx.combine(moving, still)), moving)
+        grad = jax.tree.map(lambda x, g: jnp.zeros_like(x) if g is None else g, answers, grad)  # None: not asked for
+        return vjp(grad)[0]
 
     return answer
 

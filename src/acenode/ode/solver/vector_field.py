@@ -1,7 +1,7 @@
 """What the solver needs to know of a vector field `field(t, y, args)`, which is written for one sample."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -58,6 +58,7 @@ def batched(function, field):
     return call
 
 
+@runtime_checkable
 class OnBatch(Protocol):
     """What a field can do for a whole batch more quickly than sample by sample."""
 
