@@ -172,11 +172,12 @@ def silhouette(
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.metrics import silhouette_score
 
+    points = features.astype(float)  # of other numbers scikit-learn makes these for every distance it takes
     means = KMeans(clusters, n_init=RESTARTS, random_state=seed)  # pyright: ignore[reportArgumentType]
-    found = means.fit_predict(features)
+    found = means.fit_predict(points)
     return {
-        "kmeans": float(silhouette_score(features, found)),
-        "classes": float(silhouette_score(features, labels)),
+        "kmeans": float(silhouette_score(points, found)),
+        "classes": float(silhouette_score(points, labels)),
     }
 
 
