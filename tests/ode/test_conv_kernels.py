@@ -1,5 +1,6 @@
 """Kernels for a batch of maps against the plain field of one sample. On a CPU they are interpreted, for these tests."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -97,6 +98,19 @@ def frozen():
     return _Attended(perturbed(half(32, 1)), Elementwise()), *single(2, 3, 3, 4, 32)
 
 
+class Lifted(Elementwise):
+    """One that makes something of nothing."""
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, h, a):
+        return h + jax.nn.sigmoid(a)
+
+
+def lifted():
+    return _Attended(perturbed(half(32, 1)), Lifted()), *single(2, 3, 3, 4, 32)
+
+
 def evolved(channels: int = 64, f: int = 1, g: int = 2):
     one, other = perturbed((half(channels, f), half(channels, g, seed=1)))
     return _CoupledAsOne(one.beside(other), Elementwise()), tuple(single(2, 3, 4, 3, channels)), None
@@ -163,7 +177,7 @@ FSAL = Tableau(order=2, a=((0.5,), (0.0, 1.0)), b=(0.0, 1.0, 0.0), c=(0.5, 1.0),
 KUTTA = Tableau(order=3, a=((0.5,), (-1.0, 2.0)), b=(1 / 6, 2 / 3, 1 / 6), c=(0.5, 1.0))
 
 
-@pytest.mark.parametrize("problem", [alone, frozen, deep_f])
+@pytest.mark.parametrize("problem", [alone, frozen, lifted, deep_f])
 def test_slopes_by_kernels_are_those_of_the_plain_field(problem, kernels):
     ours, plain = (compiled_slope(*problem(), way) for way in BOTH_WAYS)
     assert_near(ours, plain, 1e-3)  # inputs of convolutions have half precision, either way
@@ -348,6 +362,13 @@ def test_there_are_kernels_for_small_maps_of_whole_blocks(size, channels, kernel
 )
 def test_other_widths_maps_and_precisions_have_no_kernels(size, channels, precision, kernels):
     assert found(single(2, *size, channels), channels, precision) == [None, None]
+
+
+def test_single_precision_has_kernels_where_doubles_are_known(kernels):
+    field, y, args = alone()
+    moved = partial(on_batch(field, y, True).replay, FSAL, *times(y), args=args)
+    with jax.enable_x64(True):
+        assert jax.eval_shape(jax.grad(lambda y: moved(y).sum()), y).dtype == jnp.float32
 
 
 def test_double_precision_has_no_kernels(kernels):

@@ -15,7 +15,9 @@ class Attention(eqx.Module):
     Its parameters, if it has any, are trained with theta_f.
     """
 
-    elementwise: ClassVar[bool] = False  # for kernels: the attended state follows from h and a, number by number
+    # True: the attended state follows from h and a number by number, so kernels may inline it. A subclass says so
+    # again; an attention with arrays of its own has no kernels.
+    elementwise: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, h: Float[Array, "..."], a: Float[Array, "..."]) -> Float[Array, "..."]:

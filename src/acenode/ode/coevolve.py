@@ -328,8 +328,8 @@ class _CoupledAsOne(eqx.Module):
 
 def _attended_on_batch(field: Callable, attention: Attention, h):
     """What a field can do for a batch of attended states; None where it has nothing for them."""
-    attended = getattr(of_batch(field, h), "attended", None)
-    return None if attended is None else attended(attention)
+    quick = of_batch(field, h)
+    return None if quick is None else quick.attended(attention)
 
 
 class _Recomputed(BatchCoupled):

@@ -1,14 +1,12 @@
 """Vector fields and residual blocks on feature maps (y, x, channels), for one sample."""
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .attention import Attention
 from .convolution import Conv, ConvPrecision, GroupNorm
+from .solver import OnBatch
 
 
 class ConvField(eqx.Module):
@@ -33,8 +31,8 @@ class ConvField(eqx.Module):
             h = conv(jax.nn.relu(norm(h)), t)
         return self.norms[-1](h)
 
-    def on_batch(self, h: Float[Array, "batch y x channels"]) -> "_Kernels | None":
-        """The same for a batch, by kernels; None where there are none for it."""
+    def on_batch(self, h: Float[Array, "batch y x channels"]) -> OnBatch | None:
+        """What kernels can do for a batch; None where there are none for it."""
         return _kernels((self,), h)
 
     def beside(self, other: "ConvField") -> "_Stacked | None":
@@ -73,104 +71,13 @@ def _stack(one, other):
     return tuple(jax.tree.map(lambda *both: jnp.stack(both), *layers) for layers in zip(one, other, strict=False))
 
 
-def _kernels(fields: tuple[ConvField, ...], h) -> "_Kernels | None":
+def _kernels(fields: tuple[ConvField, ...], h) -> OnBatch | None:
     """Fields for a batch by kernels; None where there are none for it."""
     if any(conv.precision != "float16" for field in fields for conv in field.convs):
         return None
-    from . import conv_kernels  # slow to import
+    from .conv_batch import Kernels, usable  # slow to import
 
-    return _Kernels(fields) if conv_kernels.usable(h) else None
-
-
-class _Kernels(eqx.Module):
-    """One field, or f and g, for a batch, by kernels (`OnBatch`)."""
-
-    fields: tuple[ConvField, ...]
-    attention: Callable | None = eqx.field(static=True, default=None)
-
-    def attended(self, attention: Attention) -> "_Kernels | None":
-        """The same for h attended with a, which is the second state or, without a field of its own, an argument."""
-        # A class that only inherits from one that works element by element may work otherwise.
-        alike = vars(type(attention)).get("elementwise", False)
-        learned = any(map(eqx.is_array, jax.tree.leaves(attention)))  # kernels take no weights of an attention
-        return _Kernels(self.fields, attention) if alike and not learned else None
-
-    def slope(self, t, y, args):
-        plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
-        return _with_gradient_of(plain, self._slope)((self.fields, t, y, args))
-
-    def _slope(self, given):
-        from . import conv_kernels
-
-        fields, t, y, args = given
-        return self._state(conv_kernels.slopes(self._plan(y), t, self._maps(y, args), _weights(fields)), y)
-
-    def step(self, tableau, t, dt, y, slope, args):
-        from . import conv_kernels
-
-        given = self._maps(y, args), self._maps(slope), _weights(self.fields)
-        answers = conv_kernels.step(self._plan(y), tableau, t, dt, *given)
-        return tuple(self._state(answer, y) if answer else None for answer in answers)
-
-    def replay(self, tableau, t, dt, y, args):
-        from . import conv_kernels
-
-        given = self._maps(y, args), _weights(self.fields)
-        return self._state(conv_kernels.replay(self._plan(y), tableau, t, dt, *given), y)
-
-    def _plan(self, y):
-        from . import conv_kernels
-
-        return conv_kernels.Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
-
-    def _maps(self, y, args=None):
-        return tuple(map_.reshape(-1, map_.shape[-1]) for map_ in jax.tree.leaves((y, args)))
-
-    def _state(self, maps, like):
-        leaves, structure = jax.tree.flatten(like)
-        return jax.tree.unflatten(structure, [x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True)])
-
-
-class _Plain(eqx.Module):
-    """What `_Kernels` answers, for one sample, without kernels."""
-
-    fields: tuple[ConvField, ...]
-    attention: Callable | None = eqx.field(static=True)
-
-    def __call__(self, t, y, args):
-        maps = jax.tree.leaves((y, args))
-        attended = maps[0] if self.attention is None else self.attention(*maps)
-        slopes = tuple(field(t, attended) for field in self.fields)
-        return slopes if isinstance(y, tuple) else slopes[0]
-
-
-def _weights(fields: tuple[ConvField, ...]):
-    from . import conv_kernels
-
-    def of(field: ConvField):
-        layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)  # type: ignore[arg-type]
-        return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
-
-    return tuple(map(of, fields))
-
-
-def _with_gradient_of(plain, quick):
-    """What `quick` answers, with the gradient of `plain`."""
-
-    @eqx.filter_custom_vjp
-    def answer(given):
-        return quick(given)
-
-    answer.def_fwd(lambda perturbed, given: (quick(given), None))
-
-    @answer.def_bwd
-    def back(kept, grad, perturbed, given):
-        moving, still = eqx.partition(given, perturbed)
-        answers, vjp = jax.vjp(lambda moving: plain(eqx.combine(moving, still)), moving)
-        grad = jax.tree.map(lambda x, g: jnp.zeros_like(x) if g is None else g, answers, grad)  # None: not asked for
-        return vjp(grad)[0]
-
-    return answer
+    return Kernels(fields) if usable(h) else None
 
 
 class ResidualBlock(eqx.Module):

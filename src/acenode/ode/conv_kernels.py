@@ -31,7 +31,7 @@ from .solver.runge_kutta import Tableau, combine
 
 BACKENDS = ("gpu",)  # where they are used
 
-_STAGES = 3  # taps of a convolution that are on their way at a time
+_PIPELINED = 3  # taps of a convolution that are on their way at a time
 _ROWS = 128  # of a matrix that a program of the gradient of weights reads at a time
 _PARTS = 32  # the gradient of a weight is added up in so many parts
 _TAPS = 9  # pixels of a neighbourhood
@@ -58,7 +58,7 @@ class Layer(NamedTuple):
 
     def clock_map(self, size: tuple[int, int]) -> Float[Array, "pixels outputs"]:
         """The convolution of a channel of ones."""
-        padded = jnp.pad(jnp.ones(size), 1)
+        padded = jnp.pad(jnp.ones(size, self.clock.dtype), 1)
         near = [padded[i : i + size[0], j : j + size[1]].ravel() for i in range(3) for j in range(3)]
         with products_in("tf32"):
             return matmul(jnp.stack(near, axis=1), self.clock.reshape(-1, _TAPS).T)
@@ -72,7 +72,7 @@ class Weights(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is known before there are numbers."""
+    """What kernels are compiled for."""
 
     size: tuple[int, int]  # of a map
     groups: int  # of the norms
@@ -113,7 +113,7 @@ def _has_bfloat16() -> bool:
 def _launch(kernels: Sequence[Callable], given: Sequence, written: Sequence, programs: int, *, warps: int):
     """Kernels side by side, each with its own tree of arrays to read, and of shapes to write: what these become."""
     interpret = _backend() == "cpu"  # for tests
-    params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=_STAGES)
+    params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=_PIPELINED)
     leaves, structure = jax.tree.flatten(tuple(given))
     shapes, answers = jax.tree.flatten(tuple(written))
 
@@ -148,15 +148,17 @@ def _remainder(n, by: int):
     return lax.rem(jnp.asarray(n, jnp.int32), jnp.int32(by))
 
 
-def _read(matrix, rows, there):
+def _read(matrix, rows, there=None):
     """Rows of a matrix, zero where there is none."""
     columns = lax.broadcasted_iota(jnp.int32, (1, matrix.shape[1]), 1)
-    return triton.load(matrix.at[rows[:, None], columns], mask=there[:, None], other=0.0)
+    mask = {} if there is None else {"mask": there[:, None], "other": 0.0}
+    return triton.load(matrix.at[rows[:, None], columns], **mask)
 
 
-def _write(matrix, rows, there, values) -> None:
+def _write(matrix, rows, values, there=None) -> None:
     columns = lax.broadcasted_iota(jnp.int32, (1, matrix.shape[1]), 1)
-    triton.store(matrix.at[rows[:, None], columns], values.astype(matrix.dtype), mask=there[:, None])
+    mask = None if there is None else there[:, None]
+    triton.store(matrix.at[rows[:, None], columns], values.astype(matrix.dtype), mask=mask)
 
 
 def _inside(pixel, tap, size: tuple[int, int]):
@@ -179,7 +181,7 @@ class _Block:
         return _read(matrix, self.rows, self.there)
 
     def write(self, matrix, values) -> None:
-        _write(matrix, self.rows, self.there, values)
+        _write(matrix, self.rows, values, self.there)
 
     def number(self, of_samples):
         """The sample's own."""
@@ -197,6 +199,7 @@ class _Block:
 
     def normalised(self, values):
         """With mean 0 and variance 1 in every group, and the factors for that."""
+        values = jnp.where(self.there[:, None], values, 0.0)
         mean = self.group_mean(jnp.sum(values, axis=0))
         centred = jnp.where(self.there[:, None], values - mean[None, :], 0.0)
         precision = lax.rsqrt(self.group_mean(jnp.sum(centred * centred, axis=0)) + EPSILON)
@@ -207,11 +210,11 @@ class _Block:
             self.write(out.normal, normal)
             triton.store(self.row(out.precision), precision)
 
-    def normalised_back(self, kept: "_Normal", normal, given, of_shift, of_scale):
-        """The gradient of what was normalised, from that of the normal form: it, and its sums over pixels alone and
-        times the normal form."""
+    def normalised_back(self, kept: "_Normal", normal, given, total, total_normal):
+        """The gradient of what was normalised. `given` is that of the normal form; `total` and `total_normal` are its
+        sums over pixels, alone and times the normal form."""
         precision = triton.load(self.row(kept.precision))
-        along = self.group_mean(of_shift)[None, :] + normal * self.group_mean(of_scale)[None, :]
+        along = self.group_mean(total)[None, :] + normal * self.group_mean(total_normal)[None, :]
         return jnp.where(self.there[:, None], precision[None, :] * (given - along), 0.0)
 
     def conv(self, matrix, weight):
@@ -234,8 +237,8 @@ class _Block:
             inside, _ = _inside(pixel, tap, self.plan.size)
             counted = jnp.where((inside & (tap < _TAPS)) | (tap == _OF_BIAS), 1.0, 0.0).astype(jnp.bfloat16)
             total += jnp.where(kind == _OF_BIAS, 1.0, time) * triton.dot(counted, back.astype(jnp.bfloat16))
-        rows, there = self.sample * _SUMS + _numbers(_SUMS), _numbers(_SUMS) >= 0
-        _write(out, rows, there, total if before is None else total + _read(before, rows, there))
+        rows = self.sample * _SUMS + _numbers(_SUMS)
+        _write(out, rows, total if before is None else total + _read(before, rows))
 
 
 class _Normal(NamedTuple):
@@ -313,8 +316,9 @@ class _Stage(NamedTuple):
     normals: tuple  # of each field, what its other norms made: `_Normal`
 
 
-def _scale_and_shift(normal, affine):
-    return normal * affine[0, :][None, :] + affine[1, :][None, :]
+def _scale_and_shift(normal, affine, relu: bool):
+    z = normal * affine[0, :][None, :] + affine[1, :][None, :]
+    return jnp.where(z < 0, 0.0, z) if relu else z  # the maximum of 0 and what is not a number is 0 on a GPU
 
 
 def _state_kernel(plan: Plan, weights, sample, dt, y, slopes, affines, out) -> None:
@@ -330,7 +334,7 @@ def _state_kernel(plan: Plan, weights, sample, dt, y, slopes, affines, out) -> N
     normal, precision = block.normalised(plan.attended(state))
     block.keep(out.first, normal, precision)
     for active, affine in zip(out.actives, affines, strict=True):
-        block.write(active, jnp.maximum(_scale_and_shift(normal, affine), 0.0))
+        block.write(active, _scale_and_shift(normal, affine, True))
 
 
 class _StateOut(NamedTuple):
@@ -344,11 +348,10 @@ def _layer_kernel(plan: Plan, relu: bool, node: float, sample, t, dt, active, ta
     block = _Block(plan, sample, active.shape[1])
     time = block.number(t) + node * block.number(dt)
     added = time * _read(clock, block.pixel, block.there) + bias[...][None, :]
-    values = block.conv(active, taps) + jnp.where(block.there[:, None], added, 0.0)
-    normal, precision = block.normalised(values)
-    block.keep(out[1], normal, precision)
-    z = _scale_and_shift(normal, affine)
-    block.write(out[0], jnp.maximum(z, 0.0) if relu else z)
+    normal, precision = block.normalised(block.conv(active, taps) + added)
+    answer, kept = out
+    block.keep(kept, normal, precision)
+    block.write(answer, _scale_and_shift(normal, affine, relu))
 
 
 def _evaluate(plan: Plan, fields: Sequence[_Field], t, dt, node, y, weights, slopes, *, keep=False, state=False):
@@ -428,8 +431,9 @@ def _norm_back(block: _Block, kept, affine, given, time, before, out) -> None:
     normal, scale = block.read(kept.normal).astype(jnp.float32), affine[0, :]
     of_shift, of_scale = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
     back = block.normalised_back(kept, normal, scale[None, :] * given, scale * of_shift, scale * of_scale)
-    block.write(out[0], back)
-    block.add_sums(before, out[1], of_shift, of_scale, back, time)
+    grad, sums = out
+    block.write(grad, back)
+    block.add_sums(before, sums, of_shift, of_scale, back, time)
 
 
 def _layer_back_kernel(plan: Plan, node: float, sample, t, dt, grad, turned, active, kept, affine, before, out) -> None:
@@ -479,18 +483,18 @@ def _evaluate_back(plan: Plan, fields: Sequence[_Field], stage: _Stage, t, dt, n
     grads = [[answer[0]] for answer in answers]  # the last layer's first
     for k, answer in enumerate(answers):
         sums[k][-1] = answer[1]
-    for back in range(1, max(field.depth for field in fields)):
-        going = [k for k, field in enumerate(fields) if field.depth > back]
+    for above in range(1, max(field.depth for field in fields)):
+        going = [k for k, field in enumerate(fields) if field.depth > above]
         given = []
         for k in going:
-            field, depth = fields[k], fields[k].depth - back
+            field, depth = fields[k], fields[k].depth - above
             kept = stage.normals[k][depth - 1], field.affines[depth], before[k][depth]
             given.append((t, dt, grads[k][-1], field.turned[depth], stage.actives[k][depth], *kept))
         kernels = [ft.partial(_layer_back_kernel, plan, node)] * len(going)
         answers = _launch(kernels, given, [out] * len(going), shapes.samples, warps=warps)
         for k, answer in zip(going, answers, strict=True):
             grads[k].append(answer[0])
-            sums[k][fields[k].depth - back] = answer[1]
+            sums[k][fields[k].depth - above] = answer[1]
     given = (
         dt,
         [grad[-1] for grad in grads],
@@ -526,8 +530,7 @@ def _weight_kernel(size: tuple[int, int], program, actives, given, parts) -> Non
             return total + triton.dot(_read(grad, rows, there), a, trans_a=True)
 
         total = lax.fori_loop(0, each, add, total)
-    output = _numbers(channels)
-    _write(parts, (part * _TAPS + tap) * channels + output, output >= 0, total)
+    _write(parts, (part * _TAPS + tap) * channels + _numbers(channels), total)
 
 
 def _weight_gradient(size: tuple[int, int], actives: Sequence, given: Sequence) -> Float[Array, "outputs 3 3 inputs"]:
@@ -548,22 +551,27 @@ def replay(
 
     Times and steps are what the solver chose: they count as constants.
     """
-    return _replay_fwd(plan, tableau, t, dt, y, fields)[0]
+    return _replayed(plan, tableau, t, dt, y, fields, keep=False)[0]
 
 
 def _rows_of(tableau: Tableau):
-    """Weights of slopes and times of the stages whose slopes the state at the end of a step has; weights of that."""
+    """(weights of slopes, node) of every stage that the new state depends on, and the new state's weights."""
     rows = [((), 0.0), *zip(tableau.a, tableau.c, strict=True)]
     return (rows[:-1] if tableau.fsal else rows), tableau.b
 
 
-def _replay_fwd(plan, tableau, t, dt, y, fields):
+def _replayed(plan, tableau, t, dt, y, fields, keep: bool):
+    """The state at the end, and the stages."""
     prepared, passed = _prepared(plan, fields), []
     rows, weights = _rows_of(tableau)
     for of_slopes, node in rows:
         given = [stage.slopes for stage in passed]
-        passed.append(_evaluate(plan, prepared, t, dt, node, y, of_slopes, given, keep=True))
-    new = _combined(y[: len(fields)], dt, weights, [stage.slopes for stage in passed])
+        passed.append(_evaluate(plan, prepared, t, dt, node, y, of_slopes, given, keep=keep))
+    return _combined(y[: len(fields)], dt, weights, [stage.slopes for stage in passed]), passed
+
+
+def _replay_fwd(plan, tableau, t, dt, y, fields):
+    new, passed = _replayed(plan, tableau, t, dt, y, fields, keep=True)
     return new, (t, dt, passed, fields)
 
 
@@ -577,7 +585,7 @@ def _replay_bwd(plan, tableau, kept, grad):
         # The slope is in the state at the end, and in those of stages after it.
         pairs = [(weights[i], grad)] if weights[i] != 0.0 else []
         after = ((rows[j][0], backs[j]) for j in range(i + 1, len(rows)))
-        pairs += [(row[i], back.state) for row, back in after if back and i < len(row) and row[i] != 0.0]
+        pairs += [(row[i], back.state) for row, back in after if back and row[i] != 0.0]
         if not pairs:
             continue
         terms = [[term[k] for _, term in pairs] for k in range(len(fields))]

@@ -45,7 +45,7 @@ class Conv(eqx.Module):
     `precision` is that of its products (`acenode.precision`), `None` that around it. `float16` rounds inputs in single
     precision to half precision, on every kind of machine: ten binary digits, as in tf32, and half of the bytes to move.
     Its range is narrow, so inputs have to be of the order of one, as group norm makes them. Its gradient is in tf32,
-    or in bfloat16 where a field has kernels (`conv_kernels`).
+    or in bfloat16 where whole steps have kernels (`conv_kernels`).
     """
 
     weight: Float[Array, "outputs kernel kernel inputs"]  # outputs first: so its gradient is the quickest product

@@ -25,7 +25,10 @@ class BatchCoupled(eqx.Module):
 
 
 class InPrecision(eqx.Module):
-    """A vector field whose products have the given precision wherever it is traced, so in its gradient too."""
+    """A vector field whose products have the given precision wherever it is traced, so in its gradient too.
+
+    What it has for a batch keeps a precision of its own.
+    """
 
     field: Callable
     precision: str = eqx.field(static=True)  # JAX's name
@@ -66,12 +69,19 @@ class OnBatch(Protocol):
         """The slope of each sample, with a gradient."""
         ...
 
-    def step(self, tableau: Tableau, t, dt, y, slope, args) -> tuple[PyTree, PyTree, PyTree]:
-        """From the slope at the beginning of a step to the state at its end, the slope there and the error."""
+    def step(self, tableau: Tableau, t, dt, y, slope, args) -> tuple[PyTree, PyTree, PyTree | None]:
+        """From the slope at the beginning of a step to the state at its end, the slope there and the error.
+
+        Each sample has its own `dt`. Without a gradient; the error is None for a method that estimates none.
+        """
         ...
 
     def replay(self, tableau: Tableau, t, dt, y, args) -> PyTree:
         """The state at the end of a step, with a gradient."""
+        ...
+
+    def attended(self, attention: Callable) -> "OnBatch | None":
+        """The same for states (h, a), or for h with a as args; None where it cannot do that."""
         ...
 
 

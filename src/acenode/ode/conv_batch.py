@@ -1,0 +1,92 @@
+"""What kernels do for a whole batch of maps: slopes, steps and their gradients of one `ConvField`, or of f and g."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from . import conv_kernels
+from .conv_fields import ConvField
+from .conv_kernels import usable as usable
+
+
+class Kernels(eqx.Module):
+    """One field, or f and g, for a batch, by kernels (`OnBatch`)."""
+
+    fields: tuple[ConvField, ...]
+    attention: Callable | None = eqx.field(static=True, default=None)
+
+    def attended(self, attention: Callable) -> "Kernels | None":
+        """The same for h attended with a, which is the second state or, without a field of its own, an argument."""
+        # A class that only inherits from one that works element by element may work otherwise.
+        alike = vars(type(attention)).get("elementwise", False)
+        learned = any(map(eqx.is_array, jax.tree.leaves(attention)))  # kernels take no weights of an attention
+        return Kernels(self.fields, attention) if alike and not learned else None
+
+    def slope(self, t, y, args):
+        plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
+        return _with_gradient_of(plain, self._slope)((self.fields, t, y, args))
+
+    def _slope(self, given):
+        fields, t, y, args = given
+        return self._state(conv_kernels.slopes(self._plan(y), t, self._maps(y, args), _weights(fields)), y)
+
+    def step(self, tableau, t, dt, y, slope, args):
+        given = self._maps(y, args), self._maps(slope), _weights(self.fields)
+        new, end, error = conv_kernels.step(self._plan(y), tableau, t, dt, *given)
+        return self._state(new, y), self._state(end, y), self._state(error, y) if error else None
+
+    def replay(self, tableau, t, dt, y, args):
+        given = self._maps(y, args), _weights(self.fields)
+        return self._state(conv_kernels.replay(self._plan(y), tableau, t, dt, *given), y)
+
+    def _plan(self, y):
+        return conv_kernels.Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
+
+    def _maps(self, y, args=None):
+        return tuple(x.reshape(-1, x.shape[-1]).astype(jnp.float32) for x in jax.tree.leaves((y, args)))
+
+    def _state(self, maps, like):
+        leaves, structure = jax.tree.flatten(like)
+        return jax.tree.unflatten(structure, [x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True)])
+
+
+class _Plain(eqx.Module):
+    """What `Kernels` answers, for one sample, without kernels."""
+
+    fields: tuple[ConvField, ...]
+    attention: Callable | None = eqx.field(static=True)
+
+    def __call__(self, t, y, args):
+        maps = jax.tree.leaves((y, args))
+        attended = maps[0] if self.attention is None else self.attention(*maps)
+        slopes = tuple(field(t, attended) for field in self.fields)
+        return slopes if isinstance(y, tuple) else slopes[0]
+
+
+def _weights(fields: tuple[ConvField, ...]):
+    def of(field: ConvField):
+        layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)  # type: ignore[arg-type]
+        return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
+
+    return tuple(map(of, fields))
+
+
+def _with_gradient_of(plain, quick):
+    """What `quick` answers, with the gradient of `plain`."""
+
+    @eqx.filter_custom_vjp
+    def answer(given):
+        return quick(given)
+
+    answer.def_fwd(lambda perturbed, given: (quick(given), None))
+
+    @answer.def_bwd
+    def back(kept, grad, perturbed, given):
+        moving, still = eqx.partition(given, perturbed)
+        answers, vjp = jax.vjp(lambda moving: plain(eqx.combine(moving, still)), moving)
+        grad = jax.tree.map(lambda x, g: jnp.zeros_like(x) if g is None else g, answers, grad)  # None: not asked for
+        return vjp(grad)[0]
+
+    return answer
