@@ -318,7 +318,8 @@ class _Stage(NamedTuple):
 
 def _scale_and_shift(normal, affine, relu: bool):
     z = normal * affine[0, :][None, :] + affine[1, :][None, :]
-    return jnp.where(z < 0, 0.0, z) if relu else z  # the maximum of 0 and what is not a number is 0 on a GPU
+    # On a GPU the maximum of 0 and what is not a number is 0: the second term keeps it.
+    return jnp.maximum(z, 0.0) + 0.0 * z if relu else z
 
 
 def _state_kernel(plan: Plan, weights, sample, dt, y, slopes, affines, out) -> None:
