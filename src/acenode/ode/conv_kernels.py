@@ -562,23 +562,22 @@ def _rows_of(tableau: Tableau):
 
 
 def _replayed(plan, tableau, t, dt, y, fields, keep: bool):
-    """The state at the end, and the stages."""
+    """The state at the end, the stages, and the weights as kernels read them."""
     prepared, passed = _prepared(plan, fields), []
     rows, weights = _rows_of(tableau)
     for of_slopes, node in rows:
         given = [stage.slopes for stage in passed]
         passed.append(_evaluate(plan, prepared, t, dt, node, y, of_slopes, given, keep=keep))
-    return _combined(y[: len(fields)], dt, weights, [stage.slopes for stage in passed]), passed
+    return _combined(y[: len(fields)], dt, weights, [stage.slopes for stage in passed]), passed, prepared
 
 
 def _replay_fwd(plan, tableau, t, dt, y, fields):
-    new, passed = _replayed(plan, tableau, t, dt, y, fields, keep=True)
-    return new, (t, dt, passed, fields)
+    new, passed, prepared = _replayed(plan, tableau, t, dt, y, fields, keep=True)
+    return new, (t, dt, passed, prepared)
 
 
 def _replay_bwd(plan, tableau, kept, grad):
-    t, dt, passed, fields = kept
-    prepared = _prepared(plan, fields)
+    t, dt, passed, prepared = kept
     rows, weights = _rows_of(tableau)
     backs: list[Any] = [None] * len(rows)
     sums: Any = [[None] * (field.depth + 1) for field in prepared]
@@ -589,7 +588,7 @@ def _replay_bwd(plan, tableau, kept, grad):
         pairs += [(row[i], back.state) for row, back in after if back and row[i] != 0.0]
         if not pairs:
             continue
-        terms = [[term[k] for _, term in pairs] for k in range(len(fields))]
+        terms = [[term[k] for _, term in pairs] for k in range(len(prepared))]
         of_terms = [w for w, _ in pairs]
         backs[i] = _evaluate_back(plan, prepared, passed[i], t, dt, rows[i][1], of_terms, terms, sums)
         sums = backs[i].sums
