@@ -7,6 +7,8 @@ looked at.
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 from record import arguments, save, show
 
@@ -15,19 +17,19 @@ from acenode.tasks import ImageClassification
 from acenode.train import Member, Run
 
 
-def validated(table: str, name: str, epochs: int, smoothing: float, data_dir) -> dict:
+def validated(table: str, name: str, epochs: int, smoothing: float, rates, data_dir) -> dict:
     began = time.perf_counter()
     setting, prepared = images.SETTINGS[table], images.prepared(table, data_dir, [0])
     task = ImageClassification(flip=table == "cifar10", smoothing=smoothing)
     how = images.recipe(table, epochs)
-    members = [Member(0, 0, rate, setting.penalty) for rate in images.RATES]
+    members = [Member(0, 0, rate, setting.penalty) for rate in rates]
     run = Run(images.models(table)[name].build, task, prepared.data, prepared.splits, how, members)
     while not run.finished:
         run.epoch()
     return {
         "row": name,
         "smoothing": smoothing,
-        "accuracy": dict(zip(map(str, images.RATES), [float(score) for score in run.result().best_score], strict=True)),
+        "accuracy": dict(zip(map(str, rates), [float(score) for score in run.result().best_score], strict=True)),
         "seconds": round(time.perf_counter() - began, 1),
     }
 
@@ -38,15 +40,21 @@ def main() -> None:
     parser.add_argument("--table", default="cifar10", choices=tuple(images.SETTINGS), help="(default: %(default)s)")
     parser.add_argument("--rows", nargs="+", default=["ODE-Net", "ACE-ODE-Net"], help="(default: %(default)s)")
     parser.add_argument("--smoothing", nargs="+", type=float, default=[0.0, 0.1], help="(default: %(default)s)")
+    parser.add_argument("--rates", nargs="+", type=float, default=list(images.RATES), help="(default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=10, help="(default: %(default)s)")
     given = parser.parse_args()
-    epochs, rows = 1 if given.quick else given.epochs, []
-    for name in given.rows:
-        for smoothing in given.smoothing:
-            rows.append(validated(given.table, name, epochs, smoothing, given.data_dir))
-            print(rows[-1], flush=True)
+    epochs = 1 if given.quick else given.epochs
+
+    def one(what: tuple[str, float]) -> dict:
+        row = validated(given.table, what[0], epochs, what[1], given.rates, given.data_dir)
+        print(row, flush=True)
+        return row
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        rows = list(pool.map(one, product(given.rows, given.smoothing)))
     shown = [(r["row"], r["smoothing"], *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
-    show(("row", "smoothing", *map(str, images.RATES)), shown)
+    show(("row", "smoothing", *map(str, given.rates)), shown)
     print(save(given.out, "image-recipe", given.quick, table=given.table, epochs=epochs, rows=rows))
 
 

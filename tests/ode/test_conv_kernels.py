@@ -22,10 +22,11 @@ from acenode.ode import (
     Solver,
     VectorField,
     conv_kernels,
+    convolution,
 )
 from acenode.ode.coevolve import _Attended, _CoupledAsOne
 from acenode.ode.evolve import _Alone
-from acenode.ode.solver import of_batch
+from acenode.ode.solver import integrate, of_batch, step_size
 from acenode.ode.solver.runge_kutta import METHODS, Tableau, combine, stages
 
 GPU, EVERYWHERE = ("gpu",), ("cpu", "gpu")  # where kernels are used
@@ -135,9 +136,15 @@ class Plain:
     def step(self, tableau, t, dt, y, slope, args):
         slopes, new = stages(self.slope, args, t, dt, y, slope, tableau)
         end = slopes[-1] if tableau.fsal else self.slope(t + dt, new, args)
-        return new, end, combine(None, dt, tableau.b_error, slopes) if tableau.adaptive else None
+        return new, end, combine(None, dt, tableau.b_error, slopes) if tableau.adaptive else None, None
 
-    def replay(self, tableau, t, dt, y, args):
+    def space(self, y, args, evaluations):
+        return None
+
+    def keep(self, tableau, t, dt, y, args, kept, maps):
+        return kept
+
+    def replay(self, tableau, t, dt, y, args, kept, maps):
         return stages(self.slope, args, t, dt, y, self.slope(t, y, args), tableau)[1]
 
 
@@ -154,7 +161,18 @@ def slope(field, y, args, by_kernels: bool):
 def step(field, y, args, tableau: Tableau, by_kernels: bool):
     """The state at the end of a step, the slope there and the error."""
     first = jax.vmap(field)(times(y)[0], y, args)
-    return on_batch(field, y, by_kernels).step(tableau, *times(y), y, first, args)
+    return on_batch(field, y, by_kernels).step(tableau, *times(y), y, first, args)[:3]
+
+
+def replay(field, y, args, tableau: Tableau, by_kernels: bool):
+    """The state at the end of a step that was kept, among others and in another order of samples."""
+    quick, count = on_batch(field, y, by_kernels), tableau.evaluations_per_step
+    maps = (3 + jnp.arange((count + 1) * len(times(y)[0]), dtype=jnp.int32)[::-1]).reshape(count + 1, -1)
+    held = jax.lax.stop_gradient((field, y, args))
+    kept = on_batch(held[0], y, by_kernels).keep(
+        tableau, *times(y), *held[1:], quick.space(y, args, count + 3), maps
+    )
+    return quick.replay(tableau, *times(y), y, args, kept, maps)
 
 
 def gradient(field, y, args, tableau: Tableau, by_kernels: bool):
@@ -162,7 +180,7 @@ def gradient(field, y, args, tableau: Tableau, by_kernels: bool):
 
     def value(given):
         field, y, args = given
-        new = on_batch(field, y, by_kernels).replay(tableau, *times(y), y, args)
+        new = replay(field, y, args, tableau, by_kernels)
         return sum(jnp.vdot(single(*x.shape, seed=9 + k), x) for k, x in enumerate(jax.tree.leaves(new))), new
 
     return eqx.filter_grad(value, has_aux=True)((field, y, args))
@@ -212,17 +230,30 @@ def test_one_of_two_slopes_by_kernels_has_a_gradient(kernels):
     assert_near(ours, plain, 1e-3)  # the gradient is that of the plain field
 
 
-def test_nothing_goes_back_through_a_relu_at_its_kink(kernels):
+@pytest.fixture
+def rounded_norms(monkeypatch):
+    """Plain fields whose norms are rounded before scale and shift, as in kernels: no ReLU is on its other side."""
+
+    def normalise(groups, x, affine):
+        out, kept = convolution._group_norm_fwd(groups, x, jnp.stack([jnp.ones_like(affine[0]), jnp.zeros_like(affine[0])]))
+        return out.astype(jnp.float16).astype(jnp.float32) * affine[0] + affine[1], (*kept[:3], affine[0])
+
+    plain = jax.custom_vjp(lambda *given: normalise(*given)[0], nondiff_argnums=(0,))
+    plain.defvjp(normalise, convolution._group_norm_bwd)
+    monkeypatch.setattr(convolution, "_group_norm", plain)
+
+
+def test_nothing_goes_back_through_a_relu_at_its_kink(kernels, rounded_norms):
     """Where scale and shift are zero the forward pass has a ReLU of exactly zero."""
     (field, *rest), still = evolved(), slice(16)
     fields = lambda both: (both.both.f, both.both.g)  # noqa: E731
     affines = lambda both: [norm.affine for field in fields(both) for norm in field.norms[:-1]]  # noqa: E731
     field = eqx.tree_at(affines, field, replace_fn=lambda affine: affine.at[:, still].set(0.0))
-    (ours, _), (plain, _) = (compiled_gradient(field, *rest, FSAL, way) for way in BOTH_WAYS)
-    assert_near(ours, plain, 2e-2)
-    for gradient, *_ in (ours, plain):
-        assert not any(np.any(affine[:, still]) for affine in affines(gradient))
-        assert not any(np.any(conv.weight[..., still]) for field in fields(gradient) for conv in field.convs)
+    (ours, _), (plain, _) = (eqx.filter_jit(lambda *x: gradient(*x))(field, *rest, FSAL, way) for way in BOTH_WAYS)
+    assert_near(ours, plain, 1e-2)
+    for found, *_ in (ours, plain):
+        assert not any(np.any(affine[:, still]) for affine in affines(found))
+        assert not any(np.any(conv.weight[..., still]) for field in fields(found) for conv in field.convs)
 
 
 def test_a_sample_without_numbers_leaves_its_batch_mates_as_they_are(kernels):
@@ -235,12 +266,13 @@ def test_a_sample_without_numbers_leaves_its_batch_mates_as_they_are(kernels):
 
 # --- inside an ODE --------------------------------------------------------------------------------------------
 
-OF_A_SOLVE, OF_ITS_GRADIENT = {"slopes", "step"}, {"slopes", "step", "replay"}
+OF_A_SOLVE = {"slopes", "step"}
+OF_ITS_GRADIENT = {*OF_A_SOLVE, "space", "replay"}
 
 
 def with_and_without(monkeypatch, expected: set[str], function, *inputs):
     """What a function of models and maps gives by these kernels, and without any."""
-    answers, known = [], {name: getattr(conv_kernels, name) for name in OF_ITS_GRADIENT}
+    answers, known = [], {name: getattr(conv_kernels, name) for name in {*OF_ITS_GRADIENT, "keep"}}
     for backends in (EVERYWHERE, GPU):
         called = set()
         monkeypatch.setattr(conv_kernels, "BACKENDS", backends)
@@ -300,9 +332,50 @@ def test_an_ensemble_has_the_same_states_and_gradients_by_kernels(kernels, monke
     assert_same(monkeypatch, OF_ITS_GRADIENT, eqx.filter_vmap(gradient_at(0.5, 1.5)), *both)
 
 
-def test_an_ode_that_takes_steps_again_has_the_same_gradient_by_kernels(kernels, monkeypatch):
-    ode = attentive(Solver("euler", step=0.2, max_steps=5, checkpoints=2), evolution="frozen")
-    assert_same(monkeypatch, OF_ITS_GRADIENT, gradient_at(0.0, 1.0), ode, single(3, 3, 4, 32))
+@pytest.mark.parametrize("kept_steps, called", [(5, OF_ITS_GRADIENT), (2, {*OF_ITS_GRADIENT, "keep"})])
+def test_an_ode_that_takes_steps_again_has_the_same_gradient_by_kernels(kept_steps, called, kernels, monkeypatch):
+    solver = Solver("euler", step=0.2, max_steps=5, checkpoints=2, kept_steps=kept_steps)
+    ode = attentive(solver, evolution="frozen")
+    assert_same(monkeypatch, called, gradient_at(0.0, 1.0), ode, single(3, 3, 4, 32))
+
+
+BOGACKI_SHAMPINE = Tableau(
+    order=3,
+    a=((1 / 2,), (0.0, 3 / 4), (2 / 9, 1 / 3, 4 / 9)),
+    b=(2 / 9, 1 / 3, 4 / 9, 0.0),
+    c=(1 / 2, 3 / 4, 1.0),
+    b_error=(-5 / 72, 1 / 12, 1 / 9, -1 / 8),
+    fsal=True,
+)
+
+
+@pytest.mark.parametrize("kept_steps", [0, 3, 64])
+def test_steps_tried_in_vain_leave_no_trace_in_the_gradient(kept_steps, kernels, monkeypatch):
+    """A step after one that was rejected begins where the one before that ended."""
+    monkeypatch.setitem(METHODS, "tsit5", BOGACKI_SHAMPINE)  # shorter, so that it compiles soon
+    monkeypatch.setattr(step_size, "_SAFETY", 0.98)  # so that more are, and the first steps of some
+    monkeypatch.setattr(integrate, "first_step", lambda field, args, t, *_: jnp.linspace(1.0, 0.01, len(t)))
+    solver = Solver("tsit5", rtol=0.1, atol=0.1, max_steps=64, checkpoints=64, kept_steps=kept_steps)
+    field = perturbed(half(32, 1))
+    livelier = eqx.tree_at(lambda f: f.norms[-1].affine, field, replace_fn=lambda affine: 12.0 * affine)
+
+    def value(queried):
+        ode, h0 = queried
+        path = ode(h0, jnp.array([0.0, 1.0]))
+        return jnp.vdot(single(*h0.shape, seed=9), path.h[:, -1]), path.stats
+
+    answers = []
+    for backends in (EVERYWHERE, GPU):
+        monkeypatch.setattr(conv_kernels, "BACKENDS", backends)
+        answers.append(
+            eqx.filter_jit(eqx.filter_grad(lambda x: value(x), has_aux=True))(
+                (NeuralODE(livelier, solver), single(3, 2, 3, 32))
+            )
+        )
+    (ours, stats), (plain, known) = answers
+    np.testing.assert_array_equal(stats.rejected, known.rejected)
+    assert known.rejected.any() and known.accepted.min() > 3 and len(set(known.accepted.tolist())) > 1
+    assert_near(ours, plain, 2e-2)
 
 
 def test_an_ode_that_is_read_between_steps_has_kernels_for_slopes_alone(kernels, monkeypatch):
@@ -364,11 +437,12 @@ def test_other_widths_maps_and_precisions_have_no_kernels(size, channels, precis
     assert found(single(2, *size, channels), channels, precision) == [None, None]
 
 
-def test_single_precision_has_kernels_where_doubles_are_known(kernels):
+def test_single_precision_has_kernels_where_doubles_are_known(kernels, monkeypatch):
     field, y, args = alone()
-    moved = partial(on_batch(field, y, True).replay, FSAL, *times(y), args=args)
+    monkeypatch.setattr(f"{__name__}.times", lambda y, known=times(y): known)  # in single precision, as solvers have it
     with jax.enable_x64(True):
-        assert jax.eval_shape(jax.grad(lambda y: moved(y).sum()), y).dtype == jnp.float32
+        moved = jax.eval_shape(jax.grad(lambda y: replay(field, y, args, FSAL, True).sum()), y)
+    assert moved.dtype == jnp.float32
 
 
 def test_double_precision_has_no_kernels(kernels):

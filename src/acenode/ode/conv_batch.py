@@ -30,16 +30,28 @@ class Kernels(eqx.Module):
 
     def _slope(self, given):
         fields, t, y, args = given
-        return self._state(conv_kernels.slopes(self._plan(y), t, self._maps(y, args), _weights(fields)), y)
+        return self._state(conv_kernels.slopes(self._plan(y), t, self._maps(y, args), _weights(fields))[0], y)
 
-    def step(self, tableau, t, dt, y, slope, args):
-        given = self._maps(y, args), self._maps(slope), _weights(self.fields)
-        new, end, error = conv_kernels.step(self._plan(y), tableau, t, dt, *given)
-        return self._state(new, y), self._state(end, y), self._state(error, y) if error else None
+    def space(self, y, args, evaluations):
+        return conv_kernels.space(self._plan(y), self._maps(y, args), _weights(self.fields), evaluations)
 
-    def replay(self, tableau, t, dt, y, args):
+    def first(self, t, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)
-        return self._state(conv_kernels.replay(self._plan(y), tableau, t, dt, *given), y)
+        slope, kept = conv_kernels.slopes(self._plan(y), t, *given, kept, maps)
+        return self._state(slope, y), kept
+
+    def step(self, tableau, t, dt, y, slope, args, kept=None, maps=None):
+        given = self._maps(y, args), self._maps(slope), _weights(self.fields)
+        new, end, error, kept = conv_kernels.step(self._plan(y), tableau, t, dt, *given, kept, maps)
+        return self._state(new, y), self._state(end, y), self._state(error, y) if error else None, kept
+
+    def keep(self, tableau, t, dt, y, args, kept, maps):
+        given = self._maps(y, args), _weights(self.fields)
+        return conv_kernels.keep(self._plan(y), tableau, t, dt, *given, kept, maps)
+
+    def replay(self, tableau, t, dt, y, args, kept, maps):
+        given = self._maps(y, args), _weights(self.fields)
+        return self._state(conv_kernels.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
 
     def _plan(self, y):
         return conv_kernels.Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
@@ -49,7 +61,7 @@ class Kernels(eqx.Module):
 
     def _state(self, maps, like):
         leaves, structure = jax.tree.flatten(like)
-        return jax.tree.unflatten(structure, [x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True)])
+        return jax.tree.unflatten(structure, [x.reshape(leaf.shape).astype(jnp.float32) for x, leaf in zip(maps, leaves, strict=True)])
 
 
 class _Plain(eqx.Module):

@@ -20,20 +20,49 @@ from ..precision import Precision, check_precision, matmul, products_in
 ConvPrecision = Precision | Literal["float16"]
 
 EPSILON = 1e-5  # added to the variance of a group
+_FEW = 64  # inputs of a product, in the gradient of its weights
 
 
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
-    """Every `kernel` x `kernel` neighbourhood as one vector: (row of the kernel, column, channel), flattened."""
+    """Every `kernel` x `kernel` neighbourhood as one vector, in the order of `as_patches`."""
     # Whatever made x is computed once, not once for each of the neighbourhoods it is part of.
     x = lax.optimization_barrier(x)
     x = jnp.pad(x, ((padding, padding), (padding, padding), (0, 0)))
     rows, columns = ((n - kernel) // stride + 1 for n in x.shape[:2])
+    if _in_blocks(kernel, stride):
+        x, kernel = _blocks(x, stride), kernel // stride
+        stride = 1
     shifted = [
         x[i : i + (rows - 1) * stride + 1 : stride, j : j + (columns - 1) * stride + 1 : stride]
         for i in range(kernel)
         for j in range(kernel)
     ]
     return jnp.concatenate(shifted, axis=-1)
+
+
+def as_patches(weight: Float[Array, "outputs kernel kernel inputs"], stride: int) -> Float[Array, "outputs n"]:
+    """The weights of a convolution in the order of its patches.
+
+    That is (row of the kernel, column, channel); with a stride that divides the kernel it is (row of the block, column,
+    row in the block, column, channel), for blocks as large as the stride: whole blocks are read, and a gradient put
+    back, at once.
+    """
+    outputs, kernel, _, inputs = weight.shape
+    if _in_blocks(kernel, stride):
+        count = kernel // stride
+        weight = jnp.swapaxes(weight.reshape(outputs, count, stride, count, stride, inputs), 2, 3)
+    return weight.reshape(outputs, -1)
+
+
+def _in_blocks(kernel: int, stride: int) -> bool:
+    return stride > 1 and kernel % stride == 0
+
+
+def _blocks(x: Float[Array, "y x channels"], size: int) -> Float[Array, "v u n"]:
+    """Squares of pixels as one; what is left over at the end is in none."""
+    rows, columns = (n // size for n in x.shape[:2])
+    x = x[: rows * size, : columns * size].reshape(rows, size, columns, size, -1)
+    return jnp.swapaxes(x, 1, 2).reshape(rows, columns, -1)
 
 
 class Conv(eqx.Module):
@@ -97,7 +126,7 @@ class Conv(eqx.Module):
 
 
 def _product(stride: int, padding: int, x, weight):
-    return matmul(patches(x, weight.shape[1], stride, padding), weight.reshape(weight.shape[0], -1).T)
+    return matmul(patches(x, weight.shape[1], stride, padding), as_patches(weight, stride).T)
 
 
 @ft.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -108,7 +137,7 @@ def _half_product(stride: int, padding: int, x, weight):
 
 def _with_half_patches(stride: int, padding: int, x, weight):
     near, weights = patches(x.astype(jnp.float16), weight.shape[1], stride, padding), weight.astype(jnp.float16)
-    return jnp.matmul(near, weights.reshape(weight.shape[0], -1).T, preferred_element_type=jnp.float32), near
+    return jnp.matmul(near, as_patches(weights, stride).T, preferred_element_type=jnp.float32), near
 
 
 @_half_product.defjvp
@@ -117,7 +146,11 @@ def _half_product_jvp(stride: int, padding: int, primals, tangents):
     dx, dweight = tangents
     out, near = _with_half_patches(stride, padding, x, weight)
     with products_in("tf32"):
-        from_weight = matmul(near.astype(jnp.float32), dweight.reshape(weight.shape[0], -1).T)
+        if near.shape[-1] < _FEW:
+            # The gradient of a small matrix, as one product over all samples, would keep a part of a GPU busy for long.
+            # As if each sample had weights of its own it is a product for each.
+            dweight = dweight + 0 * x[0, 0, 0]
+        from_weight = matmul(near.astype(jnp.float32), as_patches(dweight, stride).T)
         return out, _product(stride, padding, dx, weight) + from_weight
 
 

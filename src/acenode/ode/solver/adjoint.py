@@ -5,6 +5,7 @@ there were more steps than checkpoints only every second, fourth, ... state is s
 them is computed again.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -28,6 +29,8 @@ class Tape(NamedTuple):
 
     t: Float[Array, "max_steps batch"]
     end: Float[Array, "max_steps batch"]  # `t` where the sample took no step
+    kept: PyTree  # by a field that can (`OnBatch`): what the gradient of the first steps needs
+    origin: Int[Array, "max_steps batch"]  # the evaluation at the beginning of the step, by its number in it
     y: PyTree
     stride: Int[Array, ""]
     iterations: Int[Array, ""]
@@ -40,13 +43,15 @@ class Tape(NamedTuple):
         return cls(
             t=jnp.zeros((rows, times.shape[0]), times.dtype),
             end=jnp.zeros((rows, times.shape[0]), times.dtype),
+            kept=None,
+            origin=jnp.zeros((rows, times.shape[0]), jnp.int32),
             y=jax.tree.map(lambda y: jnp.zeros((slots, *y.shape), y.dtype), y0),
             stride=jnp.asarray(1),
             iterations=jnp.asarray(0),
             failed=jnp.zeros(times.shape[0], bool),
         )
 
-    def record(self, t, end, y) -> "Tape":
+    def record(self, t, end, y, origin, kept) -> "Tape":
         i = self.iterations
         # An iteration between two stored states rewrites what its slot holds.
         slot = jnp.minimum(-(-i // self.stride), jax.tree.leaves(self.y)[0].shape[0] - 1)
@@ -54,12 +59,39 @@ class Tape(NamedTuple):
         ys = jax.tree.map(
             lambda b, v: lax.dynamic_update_index_in_dim(b, jnp.where(stored, v, b[slot]), slot, 0), self.y, y
         )
-        return self._replace(t=self.t.at[i].set(t), end=self.end.at[i].set(end), y=ys)
+        set_row = lambda rows, row: rows.at[i].set(row)  # noqa: E731
+        t, end, origin = set_row(self.t, t), set_row(self.end, end), set_row(self.origin, origin)
+        return self._replace(t=t, end=end, y=ys, origin=origin, kept=kept)
 
     def thin(self) -> "Tape":
         """Every second state of a full tape, so that half of it is free."""
         ys = jax.tree.map(lambda b: b.at[: b.shape[0] // 2].set(b[::2]), self.y)
         return self._replace(y=ys, stride=2 * self.stride)
+
+
+def evaluations_kept(tableau: Tableau, control: Control) -> int:
+    """How many there is space for: the first, those of the steps that are kept, and those of one step more."""
+    return 1 + (_steps_kept(control) + 1) * tableau.evaluations_per_step
+
+
+def _steps_kept(control: Control) -> int:
+    return min(control.kept_steps, control.max_steps)
+
+
+def maps_of_step(step, origin: Int[Array, " batch"], tableau: Tableau, control: Control) -> Int[Array, "rows batch"]:
+    """Where the evaluations of a step are kept: that at its beginning, which is number `origin`, and the others.
+
+    Steps beyond those that are kept overwrite each other.
+    """
+    count, batch = tableau.evaluations_per_step, origin.shape[0]
+    step = jnp.minimum(step, _steps_kept(control))
+    others = jnp.broadcast_to(step * count + 1 + jnp.arange(count)[:, None], (count, batch))
+    return (jnp.concatenate([origin[None], others]) * batch + jnp.arange(batch)).astype(jnp.int32)
+
+
+def last_evaluation(step, tableau: Tableau, control: Control):
+    """The number of the evaluation at the end of a step."""
+    return (jnp.minimum(step, _steps_kept(control)) + 1) * tableau.evaluations_per_step
 
 
 def ends_only(times) -> bool:
@@ -90,13 +122,19 @@ def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: 
     def wanted(y):
         return eqx.filter(keep(y), used)
 
+    def quick(params):
+        return of_batch(eqx.combine(params, field_rest), y0)
+
+    def stepped(t, end, y):
+        """The state after one recorded step."""
+        if tape.kept is None:
+            return replay(params, args, y, t, end, False)
+        slope = batched(field, field)(t, y, args)
+        return quick(params).step(tableau, t, end - t, y, slope, args)[0]
+
     def replay(params, args, y, t, end, interpolate: bool):
         """One recorded step again; with an `end` of `t` a sample keeps its state."""
-        dt, f = end - t, eqx.combine(params, field_rest)
-        quick = None if interpolate else of_batch(f, y)
-        if quick is not None:
-            return quick.replay(tableau, t, dt, y, args)
-        f = batched(f, field)
+        dt, f = end - t, batched(eqx.combine(params, field_rest), field)
         slopes, y_new = stages(f, args, t, dt, y, f(t, y, args), tableau)
         if not interpolate:
             return y_new
@@ -115,53 +153,73 @@ def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: 
         other = jnp.argmax(~lost)
         return select(lost, jax.tree.map(lambda x: x[other][None], values), values)
 
-    def back_one(i, y, grads):
+    def kept_step(i, y, moved, kept):
+        """What is kept, step `i` among it, and the maps of its evaluations."""
+        steps = _steps_kept(control)
+        late = i >= steps
+        maps = maps_of_step(i, jnp.where(late, last_evaluation(i, tableau, control), tape.origin[i]), tableau, control)
+        if steps < control.max_steps:
+            t, end = tape.t[i], tape.end[i]
+            again = partial(quick(params).keep, tableau, t, jnp.where(moved, end - t, 0.0), y, args, maps=maps)
+            kept = lax.fori_loop(0, jnp.where(late, 1, 0), lambda _, kept: again(kept=kept), kept)
+        # What a sample tried in vain may be infinite: one that did not move counts, times zero, as one that did.
+        return jnp.where(moved, maps, maps[:, jnp.argmax(moved)][:, None]), kept
+
+    def back_one(i, y, kept, grads):
         grad_y, grad_field, grad_args = grads
         t, end = tape.t[i], tape.end[i]
         moved = end > t
         weights = read_weights(tableau, t, end, times) if reads else None
-        t, y, a_diff, a_rest = replace_failed(moved, (t, y, args_diff, args_rest))
-        end = jnp.where(moved, end, t)
-        _, vjp = jax.vjp(lambda p, a, y: replay(p, eqx.combine(a, a_rest), y, t, end, reads), params, a_diff, y)
         zero = jax.tree.map(jnp.zeros_like, grad_y)
         grad_new = select(moved, grad_y, zero)
+        if kept is None:
+            t, y, a_diff, a_rest = replace_failed(moved, (t, y, args_diff, args_rest))
+            end = jnp.where(moved, end, t)
+            again = lambda p, a, y: replay(p, eqx.combine(a, a_rest), y, t, end, reads)  # noqa: E731
+        else:
+            maps, kept = kept_step(i, y, moved, kept)
+            dt, a_diff = jnp.where(moved, end - t, 0.0), args_diff
+            again = lambda p, a, y: quick(p).replay(  # noqa: E731
+                tableau, t, dt, y, eqx.combine(a, args_rest), kept, maps
+            )
+        _, vjp = jax.vjp(again, params, a_diff, y)
         more = vjp((grad_new, read_transposed(weights, grad_read)) if reads else grad_new)
         # A step that no sample took adds nothing, be the field finite or not.
         more = jax.tree.map(lambda m: jnp.where(moved.any(), m, 0.0), more)
         # An inactive sample keeps its gradient; active ones that see it in a coupled field add to it.
-        return jax.tree.map(jnp.add, (select(moved, zero, grad_y), grad_field, grad_args), (more[2], *more[:2]))
+        return kept, jax.tree.map(jnp.add, (select(moved, zero, grad_y), grad_field, grad_args), (more[2], *more[:2]))
 
     longest = 1
     while longest * control.checkpoints < control.max_steps:
         longest *= 2
 
     def back_segment(state):
-        segment, grads, ys = state
+        segment, kept, grads, ys = state
         begin = segment * tape.stride
         end = jnp.minimum(begin + tape.stride, tape.iterations)
         first = jax.tree.map(lambda b: b[segment], tape.y)
         if longest == 1:
-            return segment - 1, back_one(begin, first, grads), ys
+            return segment - 1, *back_one(begin, first, kept, grads), ys
         ys = jax.tree.map(lambda b, y: b.at[0].set(y), ys, first)
 
         def recompute(i, state):
             y, ys = state
             t, end = tape.t[i - 1], tape.end[i - 1]
-            y = select(end > t, replay(params, args, y, t, end, False), y)
+            y = select(end > t, stepped(t, end, y), y)
             return y, jax.tree.map(lambda b, v: b.at[i - begin].set(v), ys, y)
 
         _, ys = lax.fori_loop(begin + 1, end, recompute, (first, ys))
 
-        def back(k, grads):
+        def back(k, state):
             i = end - 1 - k
-            return back_one(i, jax.tree.map(lambda b: b[i - begin], ys), grads)
+            return back_one(i, jax.tree.map(lambda b: b[i - begin], ys), *state)
 
-        return segment - 1, lax.fori_loop(0, end - begin, back, grads), ys
+        return segment - 1, *lax.fori_loop(0, end - begin, back, (kept, grads)), ys
 
     zeros = jax.tree.map(jnp.zeros_like, (params, args_diff))
     buffer = jax.tree.map(lambda y: jnp.zeros((longest, *y.shape), y.dtype), y0)
     last_segment = (tape.iterations - 1) // tape.stride
-    _, (grad_y, grad_field, grad_args), _ = lax.while_loop(
-        lambda s: s[0] >= 0, back_segment, (last_segment, (grad_y, *zeros), buffer)
+    _, _, (grad_y, grad_field, grad_args), _ = lax.while_loop(
+        lambda s: s[0] >= 0, back_segment, (last_segment, tape.kept, (grad_y, *zeros), buffer)
     )
     return grad_field, grad_y, grad_args

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .adjoint import Tape, backward, ends_only
+from .adjoint import Tape, backward, ends_only, evaluations_kept, last_evaluation, maps_of_step
 from .interpolation import interpolant, read, read_weights
 from .runge_kutta import Tableau, all_finite, combine, select, stages
 from .status import Status, status_where
@@ -50,6 +50,7 @@ class _Carry(NamedTuple):
     progress: _Progress
     y: PyTree
     slope: PyTree
+    origin: Int[Array, " batch"]  # the evaluation that gave this slope, by its number in what the tape keeps
     out: PyTree
     tape: Tape
 
@@ -171,8 +172,14 @@ def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, contr
     out = None
     if not ends_only(times):
         out = jax.tree.map(lambda y: jnp.zeros((*times.shape, *y.shape[1:]), y.dtype), keep(y0))
-    slope = field(progress.t, y0, args)
-    carry = _Carry(progress, y0, slope, out, Tape.empty(y0, times, control if record else None))
+    tape, origin = Tape.empty(y0, times, control if record else None), jnp.zeros(times.shape[0], jnp.int32)
+    if record and quick is not None:
+        kept = quick.space(y0, args, evaluations_kept(tableau, control))
+        slope, kept = quick.first(progress.t, y0, args, kept, maps_of_step(0, origin, tableau, control))
+        tape = tape._replace(kept=kept)
+    else:
+        slope = field(progress.t, y0, args)
+    carry = _Carry(progress, y0, slope, origin, out, tape)
 
     def unfinished(c: _Carry):
         return eqxi.unvmap_any((c.progress.active.sum() > few) & (taken + c.tape.iterations < control.max_steps))
@@ -188,9 +195,10 @@ def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, contr
             t_new = jnp.where(t1 - t_new < 1e-3 * control.step, t1, t_new)
         dt = t_new - t
         slopes: list[PyTree] = []
-        error = None
+        error, kept = None, c.tape.kept
         if quick is not None:
-            y_new, slope_new, error = quick.step(tableau, t, dt, c.y, c.slope, args)
+            maps = None if kept is None else maps_of_step(c.tape.iterations, c.origin, tableau, control)
+            y_new, slope_new, error, kept = quick.step(tableau, t, dt, c.y, c.slope, args, kept, maps)
         else:
             slopes, y_new = stages(field, args, t, dt, c.y, c.slope, tableau)
             slope_new = slopes[-1] if tableau.fsal else field(t_new, y_new, args)
@@ -212,7 +220,8 @@ def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, contr
             # A rejected step may hold inf or NaN, which a weight of zero would not remove.
             terms = [select(accepted, term, jax.tree.map(jnp.zeros_like, term)) for term in terms]
             out = jax.tree.map(jnp.add, out, read(weights, terms))
-        tape = c.tape.record(t, t_now, c.y) if record else c.tape
+        tape = c.tape.record(t, t_now, c.y, c.origin, kept) if record else c.tape
+        origin = jnp.where(accepted, last_evaluation(c.tape.iterations, tableau, control), c.origin)
         counts = Counts(
             counts.accepted + accepted,
             counts.rejected + (active & ~good),
@@ -223,6 +232,7 @@ def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, contr
             _Progress(t_now, jnp.where(c.progress.active, dt_next, c.progress.dt), active, counts),
             select(accepted, y_new, c.y),
             select(accepted, slope_new, c.slope),
+            origin,
             out,
             tape._replace(iterations=c.tape.iterations + 1),
         )

@@ -44,6 +44,8 @@ class Solver:
     - `checkpoints`: how many states `checkpointed` stores. The memory of its gradient is allocated before the solve,
       whatever the number of steps: `checkpoints` states of the batch, about `max_steps / checkpoints` more (the next
       power of two) for the segment that is computed again, and two times a sample for each of `max_steps`.
+    - `kept_steps`: of how many steps `checkpointed` stores what their gradient needs, where the field can give it
+      (`ConvField` on a GPU); later steps are evaluated again. It takes memory for each of them, and less time.
     - `norm`: the error norm of an adaptive method. `per_part` takes the root mean square of every array of the state
       and the largest of these, so that the H x H logits of an attention cannot hide the error of the H numbers of h;
       `joint` takes the root mean square of all numbers of the state.
@@ -61,6 +63,7 @@ class Solver:
     adjoint: Adjoint = "checkpointed"
     max_steps: int = 4096
     checkpoints: int = 64
+    kept_steps: int = 8
     norm: Norm = "per_part"
     precision: Precision | None = None
     compact: Compact = "auto"
@@ -81,6 +84,8 @@ class Solver:
         check_precision("Solver", self.precision)
         if self.compact not in (True, False, "auto"):
             raise ValueError(f"Solver(compact={self.compact!r}): choose from True, False, 'auto'.")
+        if self.kept_steps < 0:
+            raise ValueError(f"Solver(kept_steps={self.kept_steps}): must not be negative.")
         if self.checkpoints < 2 or self.checkpoints % 2:
             raise ValueError(f"Solver(checkpoints={self.checkpoints}): must be an even number, at least 2.")
 
@@ -137,7 +142,7 @@ def _solve_sorted(solver: Solver, field, y0, times, args, keep) -> tuple[PyTree,
         return jax.tree.map(lambda y: y[:, None], keep(y0)), Stats.none(times.shape[0])
     # Wrapped, not traced within a context: its gradient is traced later, when the context has ended.
     field, y0, times = prepare(InPrecision(field, jax_precision(solver.precision)), y0, times, args)
-    limits = solver.max_steps, solver.checkpoints, solver.compact
+    limits = solver.max_steps, solver.checkpoints, solver.kept_steps, solver.compact
     control = Control(solver.rtol, solver.atol, solver.step, solver.norm, *limits)
     if solver.adjoint != "checkpointed":
         return solve_by_diffrax(solver.method, solver.adjoint, control, field, y0, times, args, keep)

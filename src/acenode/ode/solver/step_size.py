@@ -25,6 +25,7 @@ class Control(NamedTuple):
     norm: Norm
     max_steps: int
     checkpoints: int
+    kept_steps: int
     compact: Compact
 
 

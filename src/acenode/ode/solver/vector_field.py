@@ -69,15 +69,34 @@ class OnBatch(Protocol):
         """The slope of each sample, with a gradient."""
         ...
 
-    def step(self, tableau: Tableau, t, dt, y, slope, args) -> tuple[PyTree, PyTree, PyTree | None]:
-        """From the slope at the beginning of a step to the state at its end, the slope there and the error.
+    def space(self, y, args, evaluations: int) -> PyTree:
+        """Space for what the gradient needs of so many evaluations of each sample.
+
+        It is numbered: number n of a batch of b samples has the maps n * b to n * b + b - 1, one of each sample. All
+        that follow are told by `maps[i]` which map of it is whose in evaluation i of a step; 0 is at its beginning.
+        """
+        ...
+
+    def first(self, t, y, args, kept: PyTree, maps) -> tuple[PyTree, PyTree]:
+        """The slope of each sample, without a gradient, and what was `kept` and this evaluation."""
+        ...
+
+    def step(
+        self, tableau: Tableau, t, dt, y, slope, args, kept: PyTree = None, maps=None
+    ) -> tuple[PyTree, PyTree, PyTree | None, PyTree]:
+        """From the slope at the beginning of a step to the state at its end, the slope there, the error and what is
+        kept, if there is space for that.
 
         Each sample has its own `dt`. Without a gradient; the error is None for a method that estimates none.
         """
         ...
 
-    def replay(self, tableau: Tableau, t, dt, y, args) -> PyTree:
-        """The state at the end of a step, with a gradient."""
+    def keep(self, tableau: Tableau, t, dt, y, args, kept: PyTree, maps) -> PyTree:
+        """What was `kept` and this step, with the evaluation at its beginning."""
+        ...
+
+    def replay(self, tableau: Tableau, t, dt, y, args, kept: PyTree, maps) -> PyTree:
+        """The state at the end of a step that was kept, with a gradient."""
         ...
 
     def attended(self, attention: Callable) -> "OnBatch | None":
