@@ -1,6 +1,5 @@
 """Kernels for a batch of maps against the plain field of one sample. On a CPU they are interpreted, for these tests."""
 
-from functools import partial
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -21,6 +20,8 @@ from acenode.ode import (
     Residual,
     Solver,
     VectorField,
+    conv_block,
+    conv_gradient,
     conv_kernels,
     convolution,
 )
@@ -42,9 +43,9 @@ def single_precision():
 @pytest.fixture
 def kernels(monkeypatch):
     """On the CPU, where the few rows of a test are enough for several parts of the gradient of a weight."""
-    monkeypatch.setattr(conv_kernels, "BACKENDS", EVERYWHERE)
-    monkeypatch.setattr(conv_kernels, "_ROWS", 16)
-    monkeypatch.setattr(conv_kernels, "_PARTS", 2)
+    monkeypatch.setattr(conv_block, "BACKENDS", EVERYWHERE)
+    monkeypatch.setattr(conv_gradient, "_ROWS", 16)
+    monkeypatch.setattr(conv_gradient, "_PARTS", 2)
 
 
 def single(*shape: int, seed: int = 0):
@@ -169,9 +170,7 @@ def replay(field, y, args, tableau: Tableau, by_kernels: bool):
     quick, count = on_batch(field, y, by_kernels), tableau.evaluations_per_step
     maps = (3 + jnp.arange((count + 1) * len(times(y)[0]), dtype=jnp.int32)[::-1]).reshape(count + 1, -1)
     held = jax.lax.stop_gradient((field, y, args))
-    kept = on_batch(held[0], y, by_kernels).keep(
-        tableau, *times(y), *held[1:], quick.space(y, args, count + 3), maps
-    )
+    kept = on_batch(held[0], y, by_kernels).keep(tableau, *times(y), *held[1:], quick.space(y, args, count + 3), maps)
     return quick.replay(tableau, *times(y), y, args, kept, maps)
 
 
@@ -235,7 +234,8 @@ def rounded_norms(monkeypatch):
     """Plain fields whose norms are rounded before scale and shift, as in kernels: no ReLU is on its other side."""
 
     def normalise(groups, x, affine):
-        out, kept = convolution._group_norm_fwd(groups, x, jnp.stack([jnp.ones_like(affine[0]), jnp.zeros_like(affine[0])]))
+        neutral = jnp.stack([jnp.ones_like(affine[0]), jnp.zeros_like(affine[0])])
+        out, kept = convolution._group_norm_fwd(groups, x, neutral)
         return out.astype(jnp.float16).astype(jnp.float32) * affine[0] + affine[1], (*kept[:3], affine[0])
 
     plain = jax.custom_vjp(lambda *given: normalise(*given)[0], nondiff_argnums=(0,))
@@ -272,13 +272,14 @@ OF_ITS_GRADIENT = {*OF_A_SOLVE, "space", "replay"}
 
 def with_and_without(monkeypatch, expected: set[str], function, *inputs):
     """What a function of models and maps gives by these kernels, and without any."""
-    answers, known = [], {name: getattr(conv_kernels, name) for name in {*OF_ITS_GRADIENT, "keep"}}
+    where = {**dict.fromkeys(("slopes", "step", "space", "keep"), conv_kernels), "replay": conv_gradient}
+    answers, known = [], {name: getattr(module, name) for name, module in where.items()}
     for backends in (EVERYWHERE, GPU):
         called = set()
-        monkeypatch.setattr(conv_kernels, "BACKENDS", backends)
+        monkeypatch.setattr(conv_block, "BACKENDS", backends)
         for name, kernel in known.items():
             spy = lambda *given, name=name, kernel=kernel, called=called: called.add(name) or kernel(*given)  # noqa: E731
-            monkeypatch.setattr(conv_kernels, name, spy)
+            monkeypatch.setattr(where[name], name, spy)
         answers.append(eqx.filter_jit(lambda *inputs: function(*inputs))(*inputs))  # new, so that it is traced again
         assert called == (expected if backends is EVERYWHERE else set())
     return answers
@@ -366,7 +367,7 @@ def test_steps_tried_in_vain_leave_no_trace_in_the_gradient(kept_steps, kernels,
 
     answers = []
     for backends in (EVERYWHERE, GPU):
-        monkeypatch.setattr(conv_kernels, "BACKENDS", backends)
+        monkeypatch.setattr(conv_block, "BACKENDS", backends)
         answers.append(
             eqx.filter_jit(eqx.filter_grad(lambda x: value(x), has_aux=True))(
                 (NeuralODE(livelier, solver), single(3, 2, 3, 32))
@@ -403,16 +404,16 @@ def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
 def test_there_are_none_where_a_cpu_is_set_as_the_default_device(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     h = single(2, 8, 8, 32)
-    assert conv_kernels.usable(h)
+    assert conv_block.usable(h)
     with jax.default_device(jax.devices("cpu")[0]):
-        assert not conv_kernels.usable(h)
+        assert not conv_block.usable(h)
 
 
 @pytest.mark.parametrize("capability, there", [("9.0", True), ("8.0", True), ("7.5", False), ("gfx942", False)])
 def test_there_are_kernels_where_bfloat16_is_known(capability, there, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
-    assert conv_kernels.usable(single(2, 8, 8, 32)) == there
+    assert conv_block.usable(single(2, 8, 8, 32)) == there
 
 
 @pytest.mark.parametrize("size, channels", [((8, 8), 32), ((5, 7), 64), ((2, 32), 128)])
@@ -439,7 +440,8 @@ def test_other_widths_maps_and_precisions_have_no_kernels(size, channels, precis
 
 def test_single_precision_has_kernels_where_doubles_are_known(kernels, monkeypatch):
     field, y, args = alone()
-    monkeypatch.setattr(f"{__name__}.times", lambda y, known=times(y): known)  # in single precision, as solvers have it
+    known = times(y)  # in single precision, as solvers have it
+    monkeypatch.setattr(f"{__name__}.times", lambda y: known)
     with jax.enable_x64(True):
         moved = jax.eval_shape(jax.grad(lambda y: replay(field, y, args, FSAL, True).sum()), y)
     assert moved.dtype == jnp.float32
@@ -514,14 +516,14 @@ def for_cuda(function, *inputs) -> str:
 
 @pytest.fixture
 def compiler(monkeypatch):
-    monkeypatch.setattr(conv_kernels, "_backend", lambda: "gpu")
+    monkeypatch.setattr(conv_block, "backend", lambda: "gpu")
 
     def copy(program, x, out):
         out[...] = x[...]
 
     shape = jax.ShapeDtypeStruct((16,), jnp.float32)
     try:
-        for_cuda(lambda x: conv_kernels._launch([copy], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
+        for_cuda(lambda x: conv_block.launch([copy], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
     except (ImportError, NotImplementedError) as reason:
         pytest.skip(f"JAX makes no kernels for CUDA here: {reason}")
 

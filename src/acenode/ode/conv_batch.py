@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from . import conv_kernels
+from . import conv_gradient, conv_kernels
+from .conv_block import Plan, usable as usable
 from .conv_fields import ConvField
-from .conv_kernels import usable as usable
 
 
 class Kernels(eqx.Module):
@@ -51,17 +51,18 @@ class Kernels(eqx.Module):
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)
-        return self._state(conv_kernels.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
+        return self._state(conv_gradient.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
 
     def _plan(self, y):
-        return conv_kernels.Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
+        return Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
 
     def _maps(self, y, args=None):
         return tuple(x.reshape(-1, x.shape[-1]).astype(jnp.float32) for x in jax.tree.leaves((y, args)))
 
     def _state(self, maps, like):
         leaves, structure = jax.tree.flatten(like)
-        return jax.tree.unflatten(structure, [x.reshape(leaf.shape).astype(jnp.float32) for x, leaf in zip(maps, leaves, strict=True)])
+        shaped = (x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True))
+        return jax.tree.unflatten(structure, [x.astype(jnp.float32) for x in shaped])
 
 
 class _Plain(eqx.Module):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from .interpolation import interpolant, read_transposed, read_weights
 from .runge_kutta import Tableau, select, stages
 from .step_size import Control
-from .vector_field import batched, of_batch
+from .vector_field import OnBatch, batched, of_batch
 
 
 class Tape(NamedTuple):
@@ -122,8 +122,10 @@ def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: 
     def wanted(y):
         return eqx.filter(keep(y), used)
 
-    def quick(params):
-        return of_batch(eqx.combine(params, field_rest), y0)
+    def quick(params) -> OnBatch:
+        found = of_batch(eqx.combine(params, field_rest), y0)
+        assert found is not None  # as something is kept
+        return found
 
     def stepped(t, end, y):
         """The state after one recorded step."""

@@ -1,0 +1,258 @@
+"""The gradient of a step by kernels (`conv_kernels`), from what its evaluations kept.
+
+Gradients are small numbers, beyond the range of half precision: they, and what they are multiplied by, are rounded to
+bfloat16. There is no derivative of these gradients: a Hessian needs the plain form (`Conv(precision=None)`).
+"""
+
+import functools as ft
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float, Int
+
+from .conv_block import (
+    OF_BIAS,
+    OF_SCALE,
+    OF_SHIFT,
+    SUMS,
+    TAPS,
+    Block,
+    OfStep,
+    Plan,
+    Shapes,
+    launch,
+    neighbour,
+    numbers,
+    quotient,
+    read_rows,
+    remainder,
+    scale_and_shift,
+    warps_of,
+    write_rows,
+)
+from .conv_kernels import Field, Kept, Layer, Weights, combined, prepare, stages_of
+from .solver.runge_kutta import Tableau
+
+_ROWS = 64  # of a matrix that a program of the gradient of weights reads at a time
+_PARTS = 32  # the gradient of a weight is added up in so many parts
+_TOGETHER = 3  # taps in one program of it: those of a row
+
+
+def _answer_back_kernel(
+    plan: Plan, weights, node: float, stage: int, sample, t, dt, terms, kept, maps, affine, before, out
+) -> None:
+    """Back through the last norm of a field, from gradients that make that of its answer."""
+    block = Block(plan, sample, kept.normal.shape[1], OfStep(maps, stage))
+    length = block.number(dt)
+    time = block.number(t) + node * length
+    given = length * sum(w * block.read(term) for w, term in zip(weights, terms, strict=True))
+    _norm_back(block, kept, block.read_kept(kept.normal), affine, given, time, before, out)
+
+
+def _norm_back(block: Block, kept, normal, affine, given, time, before, out) -> None:
+    """Back through a norm that a convolution is below, and what is summed on the way."""
+    scale = affine[0, :]
+    of_shift, of_scale = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
+    back = block.normalised_back(kept, normal, scale[None, :] * given, scale * of_shift, scale * of_scale)
+    grad, sums = out
+    block.write(grad, back)
+    block.add_sums(before, sums, of_shift, of_scale, back, time)
+
+
+def _through_relu(block: Block, normal, affine, grad, turned):
+    """Back through a convolution and the ReLU below it."""
+    return jnp.where(scale_and_shift(normal, affine, False) > 0, block.conv(grad, block.rows, turned), 0.0)
+
+
+def _layer_back_kernel(
+    plan: Plan, node: float, stage: int, sample, t, dt, grad, turned, kept, maps, affine, before, out
+) -> None:
+    """Back through a convolution, the ReLU below it and the norm below that."""
+    block = Block(plan, sample, grad.shape[1], OfStep(maps, stage))
+    normal = block.read_kept(kept.normal)
+    given = _through_relu(block, normal, affine, grad, turned)
+    _norm_back(block, kept, normal, affine, given, block.number(t) + node * block.number(dt), before, out)
+
+
+def _state_back_kernel(plan: Plan, stage: int, sample, grads, turned, affines, kept, state, maps, before, out) -> None:
+    """Back through the first convolution of every field, their norm and the attention, to the state."""
+    block = Block(plan, sample, grads[0].shape[1], OfStep(maps, stage))
+    of_state, sums = out
+    normal = block.read_kept(kept.normal)
+    totals: Any = None
+    for k, grad in enumerate(grads):
+        given = _through_relu(block, normal, affines[k], grad, turned[k])
+        of_shift, of_scale = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
+        block.add_sums(before[k], sums[k], of_shift, of_scale)
+        scale = affines[k][0, :]
+        terms = scale[None, :] * given, scale * of_shift, scale * of_scale
+        totals = terms if totals is None else [total + term for total, term in zip(totals, terms, strict=True)]
+    back = block.normalised_back(kept, normal, *totals)
+    back = (back,) if plan.attend is None else jax.vjp(plan.attend, *map(block.read_kept, state))[1](back)
+    for matrix, values in zip(of_state, back, strict=True):
+        block.write(matrix, values)
+
+
+class _Back(NamedTuple):
+    """A stage backwards."""
+
+    state: tuple  # its gradient
+    given: tuple  # of each field, the gradients of what its convolutions answer
+    sums: tuple  # of each field, those of its norms, this stage's and those of the stages before
+
+
+def _evaluate_back(
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before
+) -> _Back:
+    """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
+    shapes, warps = Shapes.of(plan, terms[0][0]), warps_of(terms[0][0].shape[1])
+    sums = [[None] * (field.depth + 1) for field in fields]
+    out = (shapes.maps(jnp.bfloat16), shapes.sums())
+    kernels = [ft.partial(_answer_back_kernel, plan, weights, node, stage)] * len(fields)
+    given = [
+        (t, dt, terms[k], kept.others[k][-1], maps, field.affines[-1], before[k][-1]) for k, field in enumerate(fields)
+    ]
+    answers = launch(kernels, given, [out] * len(fields), shapes.samples, warps=warps)
+    grads = [[answer[0]] for answer in answers]  # the last layer's first
+    for k, answer in enumerate(answers):
+        sums[k][-1] = answer[1]
+    for above in range(1, max(field.depth for field in fields)):
+        going = [k for k, field in enumerate(fields) if field.depth > above]
+        given = []
+        for k in going:
+            field, depth = fields[k], fields[k].depth - above
+            norm = kept.others[k][depth - 1], maps, field.affines[depth], before[k][depth]
+            given.append((t, dt, grads[k][-1], field.turned[depth], *norm))
+        kernels = [ft.partial(_layer_back_kernel, plan, node, stage)] * len(going)
+        answers = launch(kernels, given, [out] * len(going), shapes.samples, warps=warps)
+        for k, answer in zip(going, answers, strict=True):
+            grads[k].append(answer[0])
+            sums[k][fields[k].depth - above] = answer[1]
+    given = (
+        [grad[-1] for grad in grads],
+        [field.turned[0] for field in fields],
+        [field.affines[0] for field in fields],
+        kept.first,
+        kept.state,
+        maps,
+        [each[0] for each in before],
+    )
+    # Sums of a few of these follow, so that their rounding is no more than that of the gradients they are made of.
+    out = ((shapes.maps(jnp.bfloat16),) * max(len(kept.state), 1), (shapes.sums(),) * len(fields))
+    kernel = ft.partial(_state_back_kernel, plan, stage)
+    ((of_state, firsts),) = launch([kernel], [given], [out], shapes.samples, warps=warps)
+    for k, first in enumerate(firsts):
+        sums[k][0] = first
+    return _Back(of_state, tuple(tuple(grad[::-1]) for grad in grads), tuple(map(tuple, sums)))
+
+
+def _weight_kernel(plan: Plan, stages: Sequence[int], program, active, maps, given, parts) -> None:
+    """A part of the gradient of the weights of some taps."""
+    channels = active.shape[1]
+    first, part = _TOGETHER * quotient(program, _PARTS), remainder(program, _PARTS)
+    count = given[0].shape[0]
+    each = pl.cdiv(pl.cdiv(count, _ROWS), _PARTS)
+    totals = tuple(jnp.zeros((channels, channels), jnp.float32) for _ in range(_TOGETHER))
+    for stage, grad in zip(stages, given, strict=True):
+
+        def add(k, totals, stage=stage, grad=grad):
+            rows = (part * each + k) * _ROWS + numbers(_ROWS)
+            known, pixel = rows < count, remainder(rows, plan.pixels)
+            at = triton.load(maps.at[jnp.int32(stage), quotient(rows, plan.pixels)], mask=known, other=0)
+            back = read_rows(grad, rows, known)
+
+            def of_tap(i):
+                inside, away = neighbour(pixel, first + i, plan.size)
+                near = read_rows(active, at * plan.pixels + pixel + away, inside & known)
+                return triton.dot(back, near.astype(jnp.bfloat16), trans_a=True)
+
+            return tuple(total + of_tap(i) for i, total in enumerate(totals))
+
+        totals = lax.fori_loop(0, each, add, totals)
+    for i, total in enumerate(totals):
+        write_rows(parts, (part * TAPS + first + i) * channels + numbers(channels), total)
+
+
+def _weight_gradient(
+    plan: Plan, active, maps, stages: Sequence[int], given: Sequence
+) -> Float[Array, "outputs 3 3 inputs"]:
+    """From the inputs of a convolution and the gradients of what it answers, at every stage."""
+    channels = active.shape[1]
+    shape = jax.ShapeDtypeStruct((_PARTS * TAPS * channels, channels), jnp.float32)
+    kernel, warps, programs = ft.partial(_weight_kernel, plan, stages), warps_of(channels), TAPS // _TOGETHER * _PARTS
+    (parts,) = launch([kernel], [(active, maps, given)], [shape], programs, warps=warps)
+    total = parts.reshape(_PARTS, TAPS, channels, channels).sum(axis=0)
+    return jnp.transpose(total, (1, 0, 2)).reshape(channels, 3, 3, channels)
+
+
+@ft.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def replay(
+    plan: Plan,
+    tableau: Tableau,
+    t: Float[Array, " batch"],
+    dt: Float[Array, " batch"],
+    y: tuple,
+    fields: tuple,
+    kept: Kept,
+    maps: Int[Array, "evaluations batch"],
+) -> tuple:
+    """The state at the end of a step that was kept, with a gradient in the state at its beginning and in the weights.
+
+    Times and steps are what the solver chose: they count as constants.
+    """
+    rows, weights = stages_of(tableau)
+
+    def slope(stage: int, k: int):
+        normal = kept.others[k][-1].normal.reshape(-1, plan.pixels, y[k].shape[1])[maps[stage]]
+        return scale_and_shift(normal.reshape(y[k].shape).astype(jnp.float32), fields[k].affines[-1], False)
+
+    every = [tuple(slope(stage, k) for k in range(len(fields))) for stage in range(len(rows))]
+    return combined(y[: len(fields)], dt, weights, every)
+
+
+def _replay_fwd(plan, tableau, t, dt, y, fields, kept, maps):
+    return replay(plan, tableau, t, dt, y, fields, kept, maps), (t, dt, prepare(plan, fields), kept, maps)
+
+
+def _replay_bwd(plan, tableau, saved, grad):
+    t, dt, prepared, kept, maps = saved
+    rows, weights = stages_of(tableau)
+    backs: list[Any] = [None] * len(rows)
+    sums: Any = [[None] * (field.depth + 1) for field in prepared]
+    for i in range(len(rows) - 1, -1, -1):
+        # The slope is in the state at the end, and in those of stages after it.
+        pairs = [(weights[i], grad)] if weights[i] != 0.0 else []
+        after = ((rows[j][0], backs[j]) for j in range(i + 1, len(rows)))
+        pairs += [(row[i], back.state) for row, back in after if back and row[i] != 0.0]
+        if not pairs:
+            continue
+        terms = [[term[k] for _, term in pairs] for k in range(len(prepared))]
+        of_terms = [w for w, _ in pairs]
+        backs[i] = _evaluate_back(plan, prepared, kept, maps, i, t, dt, rows[i][1], of_terms, terms, sums)
+        sums = backs[i].sums
+    counted = [i for i, back in enumerate(backs) if back]
+    of_y = [sum(backs[i].state[k].astype(jnp.float32) for i in counted) for k in range(len(backs[counted[0]].state))]
+    of_y = [total + grad[k] if k < len(grad) else total for k, total in enumerate(of_y)]
+    answers = []
+    for k, field in enumerate(prepared):
+        totals = [each.reshape(-1, SUMS, each.shape[1]).sum(axis=0) for each in sums[k]]
+        layers = [
+            Layer(
+                _weight_gradient(
+                    plan, kept.actives[k][depth], maps, counted, [backs[i].given[k][depth] for i in counted]
+                ),
+                totals[depth + 1][:TAPS].T.reshape(-1, 3, 3),
+                totals[depth + 1][OF_BIAS],
+            )
+            for depth in range(field.depth)
+        ]
+        answers.append(Weights(tuple(total[OF_SCALE : OF_SHIFT + 1] for total in totals), tuple(layers)))
+    return jnp.zeros_like(t), jnp.zeros_like(dt), tuple(of_y), tuple(answers), None, None
+
+
+replay.defvjp(_replay_fwd, _replay_bwd)
