@@ -81,7 +81,15 @@ SETTINGS: dict[Name, Setting] = {
     "mnist": Setting(mnist.load, 1, 60_000, 0, 1e-4, small=(1, 1), large=(1, 2), epochs=15),
     "svhn": Setting(svhn.load, 3, 73_257, 1, 1e-3, small=(1, 2), large=(2, 2), epochs=15, rates={PLAIN: 0.2, ACE: 0.2}),
     "cifar10": Setting(
-        cifar10.load, 3, 50_000, 1, 1e-3, small=(2, 2), large=(1, 2), epochs=30, rates={PLAIN: 0.2, ACE: 0.1}
+        cifar10.load,
+        channels=3,
+        training=50_000,
+        padding=1,
+        penalty=1e-3,
+        small=(2, 2),
+        large=(1, 2),
+        epochs=30,
+        rates={PLAIN: 0.2, ACE: 0.1, "RKNet": 0.2},  # 0.1 for ResNet, Augmented-ODE-Net and all controls too
     ),
 }
 
