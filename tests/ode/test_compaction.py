@@ -71,7 +71,7 @@ def same(one, other):
 
 def test_large_adaptive_batches_are_compacted_on_a_cpu(monkeypatch):
     def size(y, step=None, compact="auto"):
-        return integrate._compact_size(field, y, Control(1e-4, 1e-6, step, "per_part", 256, 16, compact))
+        return integrate._compact_size(field, y, Control(1e-4, 1e-6, step, "per_part", 256, 16, 8, compact))
 
     monkeypatch.setattr(integrate, "_LEAST_NUMBERS", 2 * BATCH)
     for backend, expected in (("cpu", BATCH // 8), ("gpu", 0)):
