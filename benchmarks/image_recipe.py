@@ -55,7 +55,7 @@ def main() -> None:
         rows = list(pool.map(one, product(given.rows, given.smoothing)))
     shown = [(r["row"], r["smoothing"], *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
     show(("row", "smoothing", *map(str, given.rates)), shown)
-    print(save(given.out, "image-recipe", given.quick, table=given.table, epochs=epochs, rows=rows))
+    print(save(given.out, "image-recipe", given.quick, table=given.table, epochs=epochs, jobs=given.jobs, rows=rows))
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ def test_whole_numbers_are_no_states():
         ({"max_steps": 0}, "Solver(max_steps=0): must be at least 1."),
         ({"checkpoints": 0}, "Solver(checkpoints=0): must be an even number, at least 2."),
         ({"checkpoints": 5}, "Solver(checkpoints=5): must be an even number, at least 2."),
+        ({"kept_steps": -1}, "Solver(kept_steps=-1): must not be negative."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

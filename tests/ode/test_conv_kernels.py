@@ -142,7 +142,7 @@ class Plain:
     def space(self, y, args, evaluations):
         return None
 
-    def keep(self, tableau, t, dt, y, args, kept, maps):
+    def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
         return kept
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
@@ -170,7 +170,8 @@ def replay(field, y, args, tableau: Tableau, by_kernels: bool):
     quick, count = on_batch(field, y, by_kernels), tableau.evaluations_per_step
     maps = (3 + jnp.arange((count + 1) * len(times(y)[0]), dtype=jnp.int32)[::-1]).reshape(count + 1, -1)
     held = jax.lax.stop_gradient((field, y, args))
-    kept = on_batch(held[0], y, by_kernels).keep(tableau, *times(y), *held[1:], quick.space(y, args, count + 3), maps)
+    space = quick.space(y, args, count + 3)
+    kept = on_batch(held[0], y, by_kernels).evaluate_again(tableau, *times(y), *held[1:], space, maps)
     return quick.replay(tableau, *times(y), y, args, kept, maps)
 
 
@@ -272,7 +273,7 @@ OF_ITS_GRADIENT = {*OF_A_SOLVE, "space", "replay"}
 
 def with_and_without(monkeypatch, expected: set[str], function, *inputs):
     """What a function of models and maps gives by these kernels, and without any."""
-    where = {**dict.fromkeys(("slopes", "step", "space", "keep"), conv_kernels), "replay": conv_gradient}
+    where = {**dict.fromkeys(("slopes", "step", "space", "evaluate_again"), conv_kernels), "replay": conv_gradient}
     answers, known = [], {name: getattr(module, name) for name, module in where.items()}
     for backends in (EVERYWHERE, GPU):
         called = set()
@@ -333,7 +334,7 @@ def test_an_ensemble_has_the_same_states_and_gradients_by_kernels(kernels, monke
     assert_same(monkeypatch, OF_ITS_GRADIENT, eqx.filter_vmap(gradient_at(0.5, 1.5)), *both)
 
 
-@pytest.mark.parametrize("kept_steps, called", [(5, OF_ITS_GRADIENT), (2, {*OF_ITS_GRADIENT, "keep"})])
+@pytest.mark.parametrize("kept_steps, called", [(5, OF_ITS_GRADIENT), (2, {*OF_ITS_GRADIENT, "evaluate_again"})])
 def test_an_ode_that_takes_steps_again_has_the_same_gradient_by_kernels(kept_steps, called, kernels, monkeypatch):
     solver = Solver("euler", step=0.2, max_steps=5, checkpoints=2, kept_steps=kept_steps)
     ode = attentive(solver, evolution="frozen")
@@ -381,6 +382,19 @@ def test_steps_tried_in_vain_leave_no_trace_in_the_gradient(kept_steps, kernels,
 
 def test_an_ode_that_is_read_between_steps_has_kernels_for_slopes_alone(kernels, monkeypatch):
     assert_same(monkeypatch, {"slopes"}, gradient_at(0.5, 0.8, 1.5), attentive(EULER), single(3, 3, 4, 32))
+
+
+def test_a_sample_without_numbers_leaves_the_gradient_of_its_batch_mates_as_it_is(kernels, monkeypatch):
+    """As zero times what was kept of it would be no number."""
+    solver = Solver("heun", step=0.5, max_steps=2, checkpoints=2, kept_steps=1)
+    h0, ends = single(3, 2, 3, 32).at[1].set(jnp.nan), jnp.tile(jnp.array([0.0, 1.0]), (3, 1))
+
+    def value(field):
+        h = solver.solve(_Alone(field), h0, ends)[0][jnp.array([0, 2]), -1]
+        return jnp.vdot(single(*h.shape, seed=9), h), h
+
+    gradient = eqx.filter_grad(value, has_aux=True)
+    assert_same(monkeypatch, {*OF_ITS_GRADIENT, "evaluate_again"}, gradient, perturbed(half(32, 1)))
 
 
 # --- where there are none -------------------------------------------------------------------------------------
@@ -528,9 +542,13 @@ def compiler(monkeypatch):
         pytest.skip(f"JAX makes no kernels for CUDA here: {reason}")
 
 
-def step_and_gradient(*given):
-    tableau = METHODS["heun"]
-    return step(*given, tableau, True), gradient(*given, tableau, True)
+def step_and_gradient(field, y, args):
+    """Of a step by itself, and of a solve, which keeps what its gradient needs."""
+    tableau, count = METHODS["heun"], len(jax.tree.leaves(y)[0])
+    ends = jnp.tile(jnp.array([0.0, 1.0]), (count, 1))
+    solver = Solver("heun", step=0.5, max_steps=4, checkpoints=4, kept_steps=1)
+    solved = eqx.filter_grad(lambda field: jax.tree.leaves(solver.solve(field, y, ends, args)[0])[0].sum())(field)
+    return step(field, y, args, tableau, True), gradient(field, y, args, tableau, True), solved
 
 
 @pytest.mark.parametrize("problem", [alone, frozen])

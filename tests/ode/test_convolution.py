@@ -12,7 +12,7 @@ from jax.test_util import check_grads
 from problems import count, noise
 
 from acenode.ode import Conv, GroupNorm
-from acenode.ode.convolution import _half_product, _product, patches
+from acenode.ode.convolution import _half_product, _product, as_patches, patches
 
 now = jnp.asarray(0.7)
 call = eqx.filter_jit(lambda layer, x: layer(x))
@@ -74,6 +74,9 @@ def test_the_gradient_of_a_conv(key):
     assert_slopes(lambda conv, x: jax.vmap(lambda x: conv(x, now))(x), conv, many)
     two = jax.tree.map(lambda w: jnp.stack([w, 2 * w]), conv)
     assert_slopes(jax.vmap(lambda conv, x: conv(x, now)), two, many)
+    # A stride that divides the kernel, with a pixel left over.
+    blocks = Conv(2, 3, 4, 2, key=key)
+    assert_slopes(lambda conv, x: jax.vmap(conv)(x), blocks, noise(2, 7, 6, 2))
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,15 @@ def test_conv_init_statistics(key):
     assert not np.isclose(conv.weight, other.weight).any(axis=-1).all()
 
 
+def test_patches_of_blocks_have_their_weights_in_the_same_order():
+    weight, x = noise(3, 4, 4, 2), noise(7, 6, 2, seed=1)
+    found = patches(x, 4, 2, 1) @ as_patches(weight, 2).T
+    padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
+    for i, j in np.ndindex(found.shape[:2]):
+        near = padded[2 * i : 2 * i + 4, 2 * j : 2 * j + 4]
+        np.testing.assert_allclose(found[i, j], np.einsum("oyxc,yxc->o", weight, near), rtol=1e-12)
+
+
 # --- the product with inputs in half precision -----------------------------------------------------------------
 
 MAPS = jnp.asarray(noise(3, 5, 6, 8), jnp.float32)
@@ -112,9 +124,9 @@ MAPPED = {"shared weights": ((0, None), WEIGHT), "weights of their own": ((0, 0)
 
 
 @eqx.filter_jit
-def value_and_pulled(product, axes, weight, pull):
+def value_and_pulled(product, axes, maps, weight, pull):
     """The products of a batch of maps, and what their pullback makes of `pull`."""
-    value, back = jax.vjp(jax.vmap(ft.partial(product, 1, 1), in_axes=axes), MAPS, weight)
+    value, back = jax.vjp(jax.vmap(ft.partial(product, 1, 1), in_axes=axes), maps, weight)
     return value, *back(pull)
 
 
@@ -125,11 +137,13 @@ def assert_near(found, expected, tolerance: float):
     np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max(), rtol=0)
 
 
+@pytest.mark.parametrize("inputs", [8, 3])  # few inputs have a gradient of the weights for each sample
 @pytest.mark.parametrize("case", MAPPED)
-def test_half_precision_is_close(case):
+def test_half_precision_is_close(case, inputs):
     axes, weight = MAPPED[case]
-    value, to_maps, to_weight = value_and_pulled(_half_product, axes, weight, PULL)
-    exact, exact_to_maps, exact_to_weight = value_and_pulled(_product, axes, weight, PULL)
+    given = axes, MAPS[..., :inputs], weight[..., :inputs], PULL
+    value, to_maps, to_weight = value_and_pulled(_half_product, *given)
+    exact, exact_to_maps, exact_to_weight = value_and_pulled(_product, *given)
     assert value.dtype == to_maps.dtype == to_weight.dtype == jnp.float32
     assert_near(value, exact, 1e-3)
     assert np.abs(np.asarray(value - exact)).max() > 1e-6  # it did take the other way
@@ -143,8 +157,8 @@ def test_half_precision_is_close(case):
 def test_small_gradients_are_not_lost_to_half_precision(case, size):
     # Half precision has nothing between 0 and 6e-8.
     axes, weight = MAPPED[case]
-    _, *small = value_and_pulled(_half_product, axes, weight, size * PULL)
-    _, *usual = value_and_pulled(_half_product, axes, weight, PULL)
+    _, *small = value_and_pulled(_half_product, axes, MAPS, weight, size * PULL)
+    _, *usual = value_and_pulled(_half_product, axes, MAPS, weight, PULL)
     for one, other in zip(small, usual, strict=True):
         assert_near(np.asarray(one, float) / size, other, 1e-5)
 

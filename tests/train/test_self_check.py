@@ -152,6 +152,46 @@ def test_right_programs_train_as_without_the_check():
     assert list(self_check._stacked.values()) == [""]
 
 
+@jax.custom_batching.custom_vmap
+def rounded(x):
+    """As it may be without any fault: other last digits where members are stacked."""
+    return x
+
+
+@rounded.def_vmap
+def _rounded_otherwise(axis_size, in_batched, x):
+    return x * (1 + 2.0**-24), in_batched[0]
+
+
+@jax.custom_batching.custom_vmap
+def reversed_(x):
+    """A fault that is far larger than rounding."""
+    return x
+
+
+@reversed_.def_vmap
+def _stacked_reversed(axis_size, in_batched, x):
+    return 1 - x, in_batched[0]
+
+
+@pytest.mark.parametrize(
+    "other, wild, fault",
+    [(rounded, 1.0, False), (rounded, 1e7, False), (reversed_, 1.0, True)],
+    ids=["rounded", "rounded where that moves the gradient", "wrong"],
+)
+def test_a_gradient_may_differ_as_much_as_rounding_moves_it(other, wild, fault):
+    members = jnp.asarray([[0.3, 0.7, 0.2], [0.4, 0.1, 0.9]])
+    step = lambda x, data: (data.sum(), jnp.sin(wild * other(x)))  # noqa: E731
+    assert bool(self_check._compare_stacked(step, members, jnp.ones(2))) == fault
+
+
+def test_gradients_that_are_not_finite_are_near_in_the_same_places_alone():
+    one, other, nowhere = np.array([np.nan, 1.0]), np.array([np.nan, 1.0]), np.array([np.nan, np.inf])
+    assert self_check._near(one, other) and self_check._near(one, other, other)
+    assert not self_check._near(np.array([0.0, 1.0]), other)
+    assert not self_check._near(np.array([np.nan, -7.0]), other, nowhere)
+
+
 def test_a_wrong_choice_is_refused():
     with pytest.raises(ValueError, match=r"Recipe\(self_check='sometimes'\): choose from auto, always, never"):
         check_self_check("Recipe", "sometimes")

@@ -45,9 +45,9 @@ class Kernels(eqx.Module):
         new, end, error, kept = conv_kernels.step(self._plan(y), tableau, t, dt, *given, kept, maps)
         return self._state(new, y), self._state(end, y), self._state(error, y) if error else None, kept
 
-    def keep(self, tableau, t, dt, y, args, kept, maps):
+    def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)
-        return conv_kernels.keep(self._plan(y), tableau, t, dt, *given, kept, maps)
+        return conv_kernels.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)

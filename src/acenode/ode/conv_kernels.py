@@ -255,7 +255,9 @@ def stages_of(tableau: Tableau):
     return (rows[:-1] if tableau.fsal else rows), tableau.b
 
 
-def keep(plan: Plan, tableau: Tableau, t, dt, y: tuple, fields: tuple[Weights, ...], kept: Kept, maps) -> Kept:
+def evaluate_again(
+    plan: Plan, tableau: Tableau, t, dt, y: tuple, fields: tuple[Weights, ...], kept: Kept, maps
+) -> Kept:
     """Evaluate a step once more, for what the gradient needs of it."""
     prepared, every = prepare(plan, fields), []
     for i, (weights, node) in enumerate(stages_of(tableau)[0]):

@@ -20,7 +20,7 @@ from ..precision import Precision, check_precision, matmul, products_in
 ConvPrecision = Precision | Literal["float16"]
 
 EPSILON = 1e-5  # added to the variance of a group
-_FEW = 64  # inputs of a product, in the gradient of its weights
+_SMALL_PRODUCT = 64  # inputs of one whose gradient is taken for each sample
 
 
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
@@ -74,7 +74,7 @@ class Conv(eqx.Module):
     `precision` is that of its products (`acenode.precision`), `None` that around it. `float16` rounds inputs in single
     precision to half precision, on every kind of machine: ten binary digits, as in tf32, and half of the bytes to move.
     Its range is narrow, so inputs have to be of the order of one, as group norm makes them. Its gradient is in tf32,
-    or in bfloat16 where whole steps have kernels (`conv_kernels`).
+    or in bfloat16 where whole steps have kernels (`conv_gradient`).
     """
 
     weight: Float[Array, "outputs kernel kernel inputs"]  # outputs first: so its gradient is the quickest product
@@ -146,10 +146,10 @@ def _half_product_jvp(stride: int, padding: int, primals, tangents):
     dx, dweight = tangents
     out, near = _with_half_patches(stride, padding, x, weight)
     with products_in("tf32"):
-        if near.shape[-1] < _FEW:
+        if near.shape[-1] < _SMALL_PRODUCT:
             # The gradient of a small matrix, as one product over all samples, would keep a part of a GPU busy for long.
             # As if each sample had weights of its own it is a product for each.
-            dweight = dweight + 0 * x[0, 0, 0]
+            dweight = dweight + 0.0 * (x[0, 0, 0] > 0)
         from_weight = matmul(near.astype(jnp.float32), as_patches(dweight, stride).T)
         return out, _product(stride, padding, dx, weight) + from_weight
 

@@ -154,13 +154,12 @@ def _near(one: PyTree, other: PyTree, rounded: PyTree = None) -> bool:
 
     With one that was computed from rounded parameters, twice as far from `other` as that one is near too.
     """
-    flat, like = map(_flat, (one, other))
-    if rounded is not None:
-        return bool(np.linalg.norm(flat - like) <= 2 * np.linalg.norm(_flat(rounded) - like))
-    if not np.array_equal(np.isfinite(flat), np.isfinite(like)):
+    trees = [_flat(tree) for tree in (one, other, rounded) if tree is not None]
+    if any(not np.array_equal(np.isfinite(tree), np.isfinite(trees[1])) for tree in trees):
         return False
-    flat, like = np.nan_to_num(flat, posinf=0, neginf=0), np.nan_to_num(like, posinf=0, neginf=0)
-    return bool(np.linalg.norm(flat - like) <= 10 * _tolerance() * np.linalg.norm(like) + _ABSOLUTE)
+    flat, like, *moved = (np.nan_to_num(tree, posinf=0, neginf=0) for tree in trees)
+    far = 2 * np.linalg.norm(moved[0] - like) if moved else 10 * _tolerance() * np.linalg.norm(like) + _ABSOLUTE
+    return bool(np.linalg.norm(flat - like) <= far)
 
 
 def _flat(tree: PyTree) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 Discretise, then differentiate; the step sizes count as constants. The loop passes the stored states in reverse. Where
 there were more steps than checkpoints only every second, fourth, ... state is stored, and the segment between two of
-them is computed again.
+them is computed again. Of the first steps a field may keep all that their gradient needs (`OnBatch`), so that these are
+not evaluated again.
 """
 
 from functools import partial
@@ -30,7 +31,7 @@ class Tape(NamedTuple):
     t: Float[Array, "max_steps batch"]
     end: Float[Array, "max_steps batch"]  # `t` where the sample took no step
     kept: PyTree  # by a field that can (`OnBatch`): what the gradient of the first steps needs
-    origin: Int[Array, "max_steps batch"]  # the evaluation at the beginning of the step, by its number in it
+    origin: Int[Array, "max_steps batch"] | None  # the evaluation at the beginning of the step, by its number in it
     y: PyTree
     stride: Int[Array, ""]
     iterations: Int[Array, ""]
@@ -44,12 +45,16 @@ class Tape(NamedTuple):
             t=jnp.zeros((rows, times.shape[0]), times.dtype),
             end=jnp.zeros((rows, times.shape[0]), times.dtype),
             kept=None,
-            origin=jnp.zeros((rows, times.shape[0]), jnp.int32),
+            origin=None,
             y=jax.tree.map(lambda y: jnp.zeros((slots, *y.shape), y.dtype), y0),
             stride=jnp.asarray(1),
             iterations=jnp.asarray(0),
             failed=jnp.zeros(times.shape[0], bool),
         )
+
+    def keeping(self, kept: PyTree) -> "Tape":
+        """The same that keeps what the gradient needs."""
+        return self._replace(kept=kept, origin=jnp.zeros(self.t.shape, jnp.int32))
 
     def record(self, t, end, y, origin, kept) -> "Tape":
         i = self.iterations
@@ -60,7 +65,8 @@ class Tape(NamedTuple):
             lambda b, v: lax.dynamic_update_index_in_dim(b, jnp.where(stored, v, b[slot]), slot, 0), self.y, y
         )
         set_row = lambda rows, row: rows.at[i].set(row)  # noqa: E731
-        t, end, origin = set_row(self.t, t), set_row(self.end, end), set_row(self.origin, origin)
+        t, end = set_row(self.t, t), set_row(self.end, end)
+        origin = None if self.origin is None else set_row(self.origin, origin)
         return self._replace(t=t, end=end, y=ys, origin=origin, kept=kept)
 
     def thin(self) -> "Tape":
@@ -70,8 +76,8 @@ class Tape(NamedTuple):
 
 
 def evaluations_kept(tableau: Tableau, control: Control) -> int:
-    """How many there is space for: the first, those of the steps that are kept, and those of one step more."""
-    return 1 + (_steps_kept(control) + 1) * tableau.evaluations_per_step
+    """How many there is space for: the first, those of the steps that are kept, and of one more for all that follow."""
+    return 1 + min(control.kept_steps + 1, control.max_steps) * tableau.evaluations_per_step
 
 
 def _steps_kept(control: Control) -> int:
@@ -157,12 +163,15 @@ def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: 
 
     def kept_step(i, y, moved, kept):
         """What is kept, step `i` among it, and the maps of its evaluations."""
-        steps = _steps_kept(control)
+        steps, origin = _steps_kept(control), tape.origin
+        assert origin is not None
         late = i >= steps
-        maps = maps_of_step(i, jnp.where(late, last_evaluation(i, tableau, control), tape.origin[i]), tableau, control)
+        maps = maps_of_step(i, jnp.where(late, last_evaluation(i, tableau, control), origin[i]), tableau, control)
         if steps < control.max_steps:
             t, end = tape.t[i], tape.end[i]
-            again = partial(quick(params).keep, tableau, t, jnp.where(moved, end - t, 0.0), y, args, maps=maps)
+            again = partial(
+                quick(params).evaluate_again, tableau, t, jnp.where(moved, end - t, 0.0), y, args, maps=maps
+            )
             kept = lax.fori_loop(0, jnp.where(late, 1, 0), lambda _, kept: again(kept=kept), kept)
         # What a sample tried in vain may be infinite: one that did not move counts, times zero, as one that did.
         return jnp.where(moved, maps, maps[:, jnp.argmax(moved)][:, None]), kept

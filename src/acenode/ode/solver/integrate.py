@@ -176,7 +176,7 @@ def _forward(vjp_arg, progress: _Progress, taken, times, tableau: Tableau, contr
     if record and quick is not None:
         kept = quick.space(y0, args, evaluations_kept(tableau, control))
         slope, kept = quick.first(progress.t, y0, args, kept, maps_of_step(0, origin, tableau, control))
-        tape = tape._replace(kept=kept)
+        tape = tape.keeping(kept)
     else:
         slope = field(progress.t, y0, args)
     carry = _Carry(progress, y0, slope, origin, out, tape)

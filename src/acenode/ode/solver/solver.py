@@ -5,7 +5,7 @@ The default gradient runs on the loop of `integrate.py`; `backsolve` (the adjoin
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -37,15 +37,15 @@ class Solver:
       last step is cut to end at the last time.
     - `adjoint`: `checkpointed` (exact for the steps taken), `backsolve` (the continuous adjoint, solved backwards:
       constant memory, approximate) or `direct` (exact, by nested checkpoints of another loop: slower, for checking the
-      others). `checkpointed` can be differentiated forwards over backwards (`jax.hessian`), `direct` in any order,
-      `backsolve` once. None has a gradient of times.
+      others). `checkpointed` can be differentiated forwards over backwards (`jax.hessian`; not through kernels of
+      `float16` convolutions), `direct` in any order, `backsolve` once. None has a gradient of times.
     - `max_steps`: a sample that needs more fails, with a status. With a fixed `step` it grows by itself to what the
       times need, where these are known (not traced by `jit`).
     - `checkpoints`: how many states `checkpointed` stores. The memory of its gradient is allocated before the solve,
       whatever the number of steps: `checkpoints` states of the batch, about `max_steps / checkpoints` more (the next
       power of two) for the segment that is computed again, and two times a sample for each of `max_steps`.
     - `kept_steps`: of how many steps `checkpointed` stores what their gradient needs, where the field can give it
-      (`ConvField` on a GPU); later steps are evaluated again. It takes memory for each of them, and less time.
+      (`ConvField` on a GPU); later steps are evaluated again. Lower it if memory is short (`docs/solver.md` has sizes).
     - `norm`: the error norm of an adaptive method. `per_part` takes the root mean square of every array of the state
       and the largest of these, so that the H x H logits of an attention cannot hide the error of the H numbers of h;
       `joint` takes the root mean square of all numbers of the state.
@@ -63,7 +63,7 @@ class Solver:
     adjoint: Adjoint = "checkpointed"
     max_steps: int = 4096
     checkpoints: int = 64
-    kept_steps: int = 8
+    kept_steps: int = field(default=8, repr=False)  # it changes no number, so no checkpoint of a training
     norm: Norm = "per_part"
     precision: Precision | None = None
     compact: Compact = "auto"

@@ -91,7 +91,7 @@ class OnBatch(Protocol):
         """
         ...
 
-    def keep(self, tableau: Tableau, t, dt, y, args, kept: PyTree, maps) -> PyTree:
+    def evaluate_again(self, tableau: Tableau, t, dt, y, args, kept: PyTree, maps) -> PyTree:
         """What was `kept` and this step, with the evaluation at its beginning."""
         ...
 
