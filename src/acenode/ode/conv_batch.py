@@ -1,6 +1,7 @@
 """What kernels do for a whole batch of maps: slopes, steps and their gradients of one `ConvField`, or of f and g."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,13 +9,12 @@ import jax.numpy as jnp
 
 from . import conv_gradient, conv_kernels
 from .conv_block import Plan, usable as usable
-from .conv_fields import ConvField
 
 
 class Kernels(eqx.Module):
     """One field, or f and g, for a batch, by kernels (`OnBatch`)."""
 
-    fields: tuple[ConvField, ...]
+    fields: tuple[Any, ...]  # `ConvField`s, which know this module
     attention: Callable | None = eqx.field(static=True, default=None)
 
     def attended(self, attention: Callable) -> "Kernels | None":
@@ -68,7 +68,7 @@ class Kernels(eqx.Module):
 class _Plain(eqx.Module):
     """What `Kernels` answers, for one sample, without kernels."""
 
-    fields: tuple[ConvField, ...]
+    fields: tuple[Any, ...]
     attention: Callable | None = eqx.field(static=True)
 
     def __call__(self, t, y, args):
@@ -78,9 +78,9 @@ class _Plain(eqx.Module):
         return slopes if isinstance(y, tuple) else slopes[0]
 
 
-def _weights(fields: tuple[ConvField, ...]):
-    def of(field: ConvField):
-        layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)  # type: ignore[arg-type]
+def _weights(fields: tuple[Any, ...]):
+    def of(field):
+        layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)
         return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
 
     return tuple(map(of, fields))
