@@ -63,7 +63,7 @@ class Solver:
     adjoint: Adjoint = "checkpointed"
     max_steps: int = 4096
     checkpoints: int = 64
-    kept_steps: int = field(default=8, repr=False)  # it changes no number, so no checkpoint of a training
+    kept_steps: int = field(default=8, repr=False)  # no answer depends on it: a training may resume with another
     norm: Norm = "per_part"
     precision: Precision | None = None
     compact: Compact = "auto"
