@@ -235,13 +235,10 @@ class CoEvolvingODE(eqx.Module):
         return h, stop_gradient(a) if self.hold_attention else a
 
     def _right_hand_side(self) -> Callable:
-        # A class that only inherits `beside` may answer otherwise than what it inherits.
-        same_class = type(self.f) is type(self.g) and "beside" in vars(type(self.f))
         wanted = jax.default_backend() != "cpu" if self.stacked == "auto" else self.stacked
-        if wanted and same_class and not self.hold_attention:
-            both = self.f.beside(self.g)  # pyright: ignore[reportFunctionMemberAccess]
-            if both is not None:
-                return _CoupledAsOne(both, self.attention)
+        both = _beside(self.f, self.g) if wanted and not self.hold_attention else None
+        if both is not None:
+            return _CoupledAsOne(both, self.attention)
         assert self.g is not None  # checked by __init__
         return _Coupled(self.f, self.g, self.attention, self.hold_attention)
 
@@ -311,6 +308,17 @@ class _Coupled(eqx.Module):
         flow = lambda h: evaluate_field(self.f, t, self.attention(h, held), h, held)  # noqa: E731
         da = evaluate_field(self.g, t, *seen, a, flow)
         return dh, stop_gradient(da) if self.hold_attention else da
+
+    def on_batch(self, y):
+        both = None if self.hold_attention else _beside(self.f, self.g)
+        return None if both is None else _attended_on_batch(both, self.attention, y[0])
+
+
+def _beside(f: Callable, g: Callable | None) -> Callable | None:
+    """f and g as one; None where they cannot be."""
+    # A class that only inherits `beside` may answer otherwise than what it inherits.
+    same_class = type(f) is type(g) and "beside" in vars(type(f))
+    return f.beside(g) if same_class else None  # pyright: ignore[reportFunctionMemberAccess]
 
 
 class _CoupledAsOne(eqx.Module):

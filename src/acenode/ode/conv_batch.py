@@ -1,4 +1,4 @@
-"""What kernels do for a whole batch of maps: slopes, steps and their gradients of one `ConvField`, or of f and g."""
+"""What `ConvField`s can do for a whole batch of maps: slopes, steps and their gradients, of one or of f and g."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,66 +7,71 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from . import conv_gradient, conv_kernels
-from .conv_block import Plan, usable as usable
+from . import conv_steps
+from .conv_steps import Layer, Plan, Way, Weights
 
 
-class Kernels(eqx.Module):
-    """One field, or f and g, for a batch, by kernels (`OnBatch`)."""
+class OnMaps(eqx.Module):
+    """One field, or f and g, for a batch (`OnBatch`)."""
 
     fields: tuple[Any, ...]  # `ConvField`s, which know this module
+    way: Way = eqx.field(static=True)
     attention: Callable | None = eqx.field(static=True, default=None)
 
-    def attended(self, attention: Callable) -> "Kernels | None":
+    def attended(self, attention: Callable) -> "OnMaps | None":
         """The same for h attended with a, which is the second state or, without a field of its own, an argument."""
         # A class that only inherits from one that works element by element may work otherwise.
         alike = vars(type(attention)).get("elementwise", False)
-        learned = any(map(eqx.is_array, jax.tree.leaves(attention)))  # kernels take no weights of an attention
-        return Kernels(self.fields, attention) if alike and not learned else None
+        learned = any(map(eqx.is_array, jax.tree.leaves(attention)))  # no way takes weights of an attention
+        return OnMaps(self.fields, self.way, attention) if alike and not learned else None
 
     def slope(self, t, y, args):
         plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
-        return _with_gradient_of(plain, self._slope)((self.fields, t, y, args))
+        given = self.fields, t, y, args
+        return _with_gradient_of(plain, self._slope)(given) if self.way.slopes else plain(given)
 
     def _slope(self, given):
         fields, t, y, args = given
-        return self._state(conv_kernels.slopes(self._plan(y), t, self._maps(y, args), _weights(fields))[0], y)
+        return self._state(conv_steps.slopes(self._plan(y), t, self._maps(y, args), _weights(fields))[0], y)
 
     def space(self, y, args, evaluations):
-        return conv_kernels.space(self._plan(y), self._maps(y, args), _weights(self.fields), evaluations)
+        return self.way.space(self._plan(y), self._maps(y, args), _weights(self.fields), evaluations)
 
     def first(self, t, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)
-        slope, kept = conv_kernels.slopes(self._plan(y), t, *given, kept, maps)
+        slope, kept = conv_steps.slopes(self._plan(y), t, *given, kept, maps)
         return self._state(slope, y), kept
 
     def step(self, tableau, t, dt, y, slope, args, kept=None, maps=None):
         given = self._maps(y, args), self._maps(slope), _weights(self.fields)
-        new, end, error, kept = conv_kernels.step(self._plan(y), tableau, t, dt, *given, kept, maps)
+        new, end, error, kept = conv_steps.step(self._plan(y), tableau, t, dt, *given, kept, maps)
         return self._state(new, y), self._state(end, y), self._state(error, y) if error else None, kept
 
     def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)
-        return conv_kernels.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
+        return conv_steps.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields)
-        return self._state(conv_gradient.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
+        return self._state(conv_steps.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
 
     def _plan(self, y):
-        return Plan(jax.tree.leaves(y)[0].shape[1:3], self.fields[0].norms[0].groups, self.attention)
+        field = self.fields[0]
+        half = field.convs[0].precision == "float16"
+        return Plan(self.way, jax.tree.leaves(y)[0].shape[1:3], field.norms[0].groups, self.attention, half)
 
     def _maps(self, y, args=None):
-        return tuple(x.reshape(-1, x.shape[-1]).astype(jnp.float32) for x in jax.tree.leaves((y, args)))
+        leaves = jax.tree.leaves((y, args))
+        return tuple(x.reshape(-1, x.shape[-1]).astype(leaves[0].dtype) for x in leaves)
 
     def _state(self, maps, like):
         leaves, structure = jax.tree.flatten(like)
         shaped = (x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True))
-        return jax.tree.unflatten(structure, [x.astype(jnp.float32) for x in shaped])
+        return jax.tree.unflatten(structure, [x.astype(leaves[0].dtype) for x in shaped])
 
 
 class _Plain(eqx.Module):
-    """What `Kernels` answers, for one sample, without kernels."""
+    """What `OnMaps` answers, for one sample."""
 
     fields: tuple[Any, ...]
     attention: Callable | None = eqx.field(static=True)
@@ -80,8 +85,8 @@ class _Plain(eqx.Module):
 
 def _weights(fields: tuple[Any, ...]):
     def of(field):
-        layers = (conv_kernels.Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)
-        return conv_kernels.Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
+        layers = (Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)
+        return Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
 
     return tuple(map(of, fields))
 

@@ -15,12 +15,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
+from .conv_steps import TAPS, Normal, Plan, backend
 from .convolution import EPSILON
 
 BACKENDS = ("gpu",)  # where there are kernels
 
 PIXELS = 64  # of a map, at most
-TAPS = 9  # pixels of a neighbourhood
 # Rows of sums over the pixels of a sample: for each tap, of the gradient where it has that neighbour, and then these.
 SUMS, OF_SCALE, OF_SHIFT, OF_BIAS = 16, 9, 10, 11
 _PIPELINED = 3  # taps of a convolution that are on their way at a time
@@ -33,40 +33,10 @@ def usable(h: Float[Array, "batch y x channels"]) -> bool:
     return fits and h.dtype == jnp.float32 and backend() in BACKENDS and _has_bfloat16()
 
 
-def backend() -> str:
-    """Where programs run: on a default device that is set, if it is."""
-    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    if device is None:
-        return jax.default_backend()
-    return device if isinstance(device, str) else device.platform
-
-
 def _has_bfloat16() -> bool:
     """Whether the GPU has products in bfloat16: those of NVIDIA since Ampere (compute capability 8) have."""
     capability = getattr(jax.devices()[0], "compute_capability", None)  # "9.0"; of AMD "gfx942"; of a CPU none
     return capability is None or (capability[0].isdigit() and float(capability) >= 8)
-
-
-class Plan(NamedTuple):
-    """What kernels are compiled for."""
-
-    size: tuple[int, int]  # of a map
-    groups: int  # of the norms
-    attend: Callable | None  # the attended state from h and a, element by element; None where there is no a
-
-    @property
-    def pixels(self) -> int:
-        return self.size[0] * self.size[1]
-
-    def attended(self, state: Sequence):
-        return state[0] if self.attend is None else self.attend(*state)
-
-
-class Normal(NamedTuple):
-    """What the gradient of a norm needs: a row for each pixel of each map, and one for each map."""
-
-    normal: Any
-    precision: Any
 
 
 class OfStep(NamedTuple):
@@ -228,12 +198,6 @@ class Block:
             total += jnp.where(kind == OF_BIAS, 1.0, time) * triton.dot(counted, back.astype(jnp.bfloat16))
         rows = self.sample * SUMS + numbers(SUMS)
         write_rows(out, rows, total if before is None else total + read_rows(before, rows))
-
-
-def scale_and_shift(normal, affine, relu: bool):
-    z = normal * affine[0, :][None, :] + affine[1, :][None, :]
-    # On a GPU the maximum of 0 and what is not a number is 0: the second term keeps it.
-    return jnp.maximum(z, 0.0) + 0.0 * z if relu else z
 
 
 class Shapes(NamedTuple):

@@ -5,6 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .conv_batch import OnMaps
+from .conv_products import PRODUCTS
+from .conv_steps import backend
 from .convolution import Conv, ConvPrecision, GroupNorm
 from .solver import OnBatch
 
@@ -32,8 +35,8 @@ class ConvField(eqx.Module):
         return self.norms[-1](h)
 
     def on_batch(self, h: Float[Array, "batch y x channels"]) -> OnBatch | None:
-        """What kernels can do for a batch; None where there are none for it."""
-        return _kernels((self,), h)
+        """What can be done for a batch; None where there is nothing quicker than sample by sample."""
+        return _on_batch((self,), h)
 
     def beside(self, other: "ConvField") -> "_Stacked | None":
         """This field and another as one, which answers with both derivatives: half as many, larger operations.
@@ -63,7 +66,7 @@ class _Stacked(eqx.Module):
 
     def on_batch(self, h):
         """As `ConvField.on_batch`."""
-        return _kernels((self.f, self.g), h)
+        return _on_batch((self.f, self.g), h)
 
 
 def _stack(one, other):
@@ -71,13 +74,16 @@ def _stack(one, other):
     return tuple(jax.tree.map(lambda *both: jnp.stack(both), *layers) for layers in zip(one, other, strict=False))
 
 
-def _kernels(fields: tuple[ConvField, ...], h) -> OnBatch | None:
-    """Fields for a batch by kernels; None where there are none for it."""
-    if any(conv.precision != "float16" for field in fields for conv in field.convs):
+def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
+    """Fields for a batch; None where there is no quicker way for it than sample by sample."""
+    precisions = {conv.precision for field in fields for conv in field.convs}
+    if backend() == "cpu":
+        return OnMaps(fields, PRODUCTS) if len(precisions) == 1 else None
+    if precisions != {"float16"}:
         return None
-    from .conv_batch import Kernels, usable  # slow to import
+    from .conv_gradient import KERNELS, usable  # slow to import
 
-    return Kernels(fields) if usable(h) else None
+    return OnMaps(fields, KERNELS) if usable(h) else None
 
 
 class ResidualBlock(eqx.Module):

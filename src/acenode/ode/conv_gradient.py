@@ -1,4 +1,4 @@
-"""The gradient of a step by kernels (`conv_kernels`), from what its evaluations kept.
+"""The gradient of an evaluation by kernels (`conv_kernels`), from what it kept.
 
 Gradients are small numbers, beyond the range of half precision: they, and what they are multiplied by, are rounded to
 bfloat16. There is no derivative of these gradients: a Hessian needs the plain form (`Conv(precision=None)`).
@@ -6,24 +6,22 @@ bfloat16. There is no derivative of these gradients: a Hessian needs the plain f
 
 import functools as ft
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .conv_block import (
     OF_BIAS,
     OF_SCALE,
     OF_SHIFT,
     SUMS,
-    TAPS,
     Block,
     OfStep,
-    Plan,
     Shapes,
     launch,
     neighbour,
@@ -31,12 +29,12 @@ from .conv_block import (
     quotient,
     read_rows,
     remainder,
-    scale_and_shift,
+    usable as usable,
     warps_of,
     write_rows,
 )
-from .conv_kernels import Field, Kept, Layer, Weights, combined, prepare, stages_of
-from .solver.runge_kutta import Tableau
+from .conv_kernels import Field, evaluate, prepare, space
+from .conv_steps import TAPS, Back, Kept, Layer, Plan, Way, Weights, scale_and_shift
 
 _ROWS = 64  # of a matrix that a program of the gradient of weights reads at a time
 _PARTS = 32  # the gradient of a weight is added up in so many parts
@@ -98,17 +96,9 @@ def _state_back_kernel(plan: Plan, stage: int, sample, grads, turned, affines, k
         block.write(matrix, values)
 
 
-class _Back(NamedTuple):
-    """A stage backwards."""
-
-    state: tuple  # its gradient
-    given: tuple  # of each field, the gradients of what its convolutions answer
-    sums: tuple  # of each field, those of its norms, this stage's and those of the stages before
-
-
-def _evaluate_back(
+def back(
     plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before
-) -> _Back:
+) -> Back:
     """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
     shapes, warps = Shapes.of(plan, terms[0][0]), warps_of(terms[0][0].shape[1])
     sums = [[None] * (field.depth + 1) for field in fields]
@@ -148,7 +138,7 @@ def _evaluate_back(
     ((of_state, firsts),) = launch([kernel], [given], [out], shapes.samples, warps=warps)
     for k, first in enumerate(firsts):
         sums[k][0] = first
-    return _Back(of_state, tuple(tuple(grad[::-1]) for grad in grads), tuple(map(tuple, sums)))
+    return Back(of_state, tuple(tuple(grad[::-1]) for grad in grads), tuple(map(tuple, sums)))
 
 
 def _weight_kernel(plan: Plan, stages: Sequence[int], program, active, maps, given, parts) -> None:
@@ -190,61 +180,15 @@ def _weight_gradient(
     return jnp.transpose(total, (1, 0, 2)).reshape(channels, 3, 3, channels)
 
 
-@ft.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def replay(
-    plan: Plan,
-    tableau: Tableau,
-    t: Float[Array, " batch"],
-    dt: Float[Array, " batch"],
-    y: tuple,
-    fields: tuple,
-    kept: Kept,
-    maps: Int[Array, "evaluations batch"],
-) -> tuple:
-    """The state at the end of a step that was kept, with a gradient in the state at its beginning and in the weights.
-
-    Times and steps are what the solver chose: they count as constants.
-    """
-    rows, weights = stages_of(tableau)
-
-    def slope(stage: int, k: int):
-        normal = kept.others[k][-1].normal.reshape(-1, plan.pixels, y[k].shape[1])[maps[stage]]
-        return scale_and_shift(normal.reshape(y[k].shape).astype(jnp.float32), fields[k].affines[-1], False)
-
-    every = [tuple(slope(stage, k) for k in range(len(fields))) for stage in range(len(rows))]
-    return combined(y[: len(fields)], dt, weights, every)
-
-
-def _replay_fwd(plan, tableau, t, dt, y, fields, kept, maps):
-    return replay(plan, tableau, t, dt, y, fields, kept, maps), (t, dt, prepare(plan, fields), kept, maps)
-
-
-def _replay_bwd(plan, tableau, saved, grad):
-    t, dt, prepared, kept, maps = saved
-    rows, weights = stages_of(tableau)
-    backs: list[Any] = [None] * len(rows)
-    sums: Any = [[None] * (field.depth + 1) for field in prepared]
-    for i in range(len(rows) - 1, -1, -1):
-        # The slope is in the state at the end, and in those of stages after it.
-        pairs = [(weights[i], grad)] if weights[i] != 0.0 else []
-        after = ((rows[j][0], backs[j]) for j in range(i + 1, len(rows)))
-        pairs += [(row[i], back.state) for row, back in after if back and row[i] != 0.0]
-        if not pairs:
-            continue
-        terms = [[term[k] for _, term in pairs] for k in range(len(prepared))]
-        of_terms = [w for w, _ in pairs]
-        backs[i] = _evaluate_back(plan, prepared, kept, maps, i, t, dt, rows[i][1], of_terms, terms, sums)
-        sums = backs[i].sums
-    counted = [i for i, back in enumerate(backs) if back]
-    of_y = [sum(backs[i].state[k].astype(jnp.float32) for i in counted) for k in range(len(backs[counted[0]].state))]
-    of_y = [total + grad[k] if k < len(grad) else total for k, total in enumerate(of_y)]
+def gradients(plan: Plan, fields: Sequence[Field], kept: Kept, maps, backs: dict[int, Back], sums) -> tuple[Weights, ...]:
+    """Of the weights, from all stages back and the last of their sums."""
     answers = []
-    for k, field in enumerate(prepared):
+    for k, field in enumerate(fields):
         totals = [each.reshape(-1, SUMS, each.shape[1]).sum(axis=0) for each in sums[k]]
         layers = [
             Layer(
                 _weight_gradient(
-                    plan, kept.actives[k][depth], maps, counted, [backs[i].given[k][depth] for i in counted]
+                    plan, kept.actives[k][depth], maps, list(backs), [back.given[k][depth] for back in backs.values()]
                 ),
                 totals[depth + 1][:TAPS].T.reshape(-1, 3, 3),
                 totals[depth + 1][OF_BIAS],
@@ -252,7 +196,7 @@ def _replay_bwd(plan, tableau, saved, grad):
             for depth in range(field.depth)
         ]
         answers.append(Weights(tuple(total[OF_SCALE : OF_SHIFT + 1] for total in totals), tuple(layers)))
-    return jnp.zeros_like(t), jnp.zeros_like(dt), tuple(of_y), tuple(answers), None, None
+    return tuple(answers)
 
 
-replay.defvjp(_replay_fwd, _replay_bwd)
+KERNELS = Way(prepare, space, evaluate, back, gradients, slopes=True)

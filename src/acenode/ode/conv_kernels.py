@@ -1,17 +1,12 @@
-"""Steps of an ODE on feature maps, by kernels for a GPU: group norm, ReLU and timed 3 x 3 convolutions of f and of g.
+"""The fields of `conv_steps` by kernels for a GPU: group norm, ReLU and timed 3 x 3 convolutions of f and of g.
 
 Feature maps are small (8 x 8, 64 channels), so what XLA spends its time on is to write every neighbourhood to memory
 and to start many small operations. Here a program has the whole map of a sample, so that it can normalise what it
 makes. An evaluation of f and g is one kernel for the state of the stage, the attention and the first norm, and one for
-each convolution with the norm behind it, of both fields side by side. When to stop, which steps count and how long the
-next one is remain the solver's affair. `ConvField` and `runge_kutta.stages` are the plain twins, which CPUs use and
-tests compare with.
+each convolution with the norm behind it, of both fields side by side.
 
 Convolutions take inputs in half precision and add up in single precision, as `Conv(precision="float16")` does; what
-norms make, and slopes, are rounded to half precision too.
-
-A gradient (`conv_gradient`) needs of every evaluation its state, what its norms made and what its convolutions read. A
-solve writes them down (`Kept`), one map of each evaluation of each sample.
+norms make, and slopes, are rounded to half precision too. `conv_gradient` has the kernels of the gradient.
 """
 
 import functools as ft
@@ -21,45 +16,28 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..precision import matmul, products_in
-from .conv_block import TAPS, Block, Normal, OfStep, Plan, Shapes, launch, read_rows, scale_and_shift, warps_of
-from .solver.runge_kutta import Tableau, combine
-
-# A state is the map h, or h and the attention a. The first of them has the first field, and so on: an attention without
-# a field does not move.
+from .conv_block import Block, OfStep, Shapes, launch, read_rows, warps_of
+from .conv_steps import TAPS, Evaluated, Kept, Layer, Normal, Plan, Weights, neighbours_of_ones, scale_and_shift
 
 
-class Layer(NamedTuple):
-    """Weights of `Conv`."""
-
-    weight: Float[Array, "outputs 3 3 inputs"]
-    clock: Float[Array, "outputs 3 3"]
-    bias: Float[Array, " outputs"]
-
-    def taps(self) -> Float[Array, "taps inputs outputs"]:
-        outputs, *_, inputs = self.weight.shape
-        return jnp.transpose(self.weight.reshape(outputs, TAPS, inputs), (1, 2, 0)).astype(jnp.float16)
-
-    def turned(self) -> Float[Array, "taps outputs inputs"]:
-        """Those of the convolution that takes gradients back."""
-        outputs, *_, inputs = self.weight.shape
-        return jnp.transpose(self.weight.reshape(outputs, TAPS, inputs)[:, ::-1], (1, 0, 2)).astype(jnp.bfloat16)
-
-    def clock_map(self, size: tuple[int, int]) -> Float[Array, "pixels outputs"]:
-        """The convolution of a channel of ones."""
-        padded = jnp.pad(jnp.ones(size, self.clock.dtype), 1)
-        near = [padded[i : i + size[0], j : j + size[1]].ravel() for i in range(3) for j in range(3)]
-        with products_in("tf32"):
-            return matmul(jnp.stack(near, axis=1), self.clock.reshape(-1, TAPS).T)
+def _taps(layer: Layer) -> Float[Array, "taps inputs outputs"]:
+    outputs, *_, inputs = layer.weight.shape
+    return jnp.transpose(layer.weight.reshape(outputs, TAPS, inputs), (1, 2, 0)).astype(jnp.float16)
 
 
-class Weights(NamedTuple):
-    """Weights of `ConvField`: scales and shifts of its norms, one more than layers."""
+def _turned(layer: Layer) -> Float[Array, "taps outputs inputs"]:
+    """Those of the convolution that takes gradients back."""
+    outputs, *_, inputs = layer.weight.shape
+    return jnp.transpose(layer.weight.reshape(outputs, TAPS, inputs)[:, ::-1], (1, 0, 2)).astype(jnp.bfloat16)
 
-    affines: tuple[Float[Array, "2 channels"], ...]
-    layers: tuple[Layer, ...]
+
+def _clock_map(layer: Layer, size: tuple[int, int]) -> Float[Array, "pixels outputs"]:
+    """The convolution of a channel of ones."""
+    with products_in("tf32"):
+        return matmul(neighbours_of_ones(size), layer.clock.reshape(-1, TAPS).T)
 
 
 class Field(NamedTuple):
@@ -76,9 +54,9 @@ class Field(NamedTuple):
         layers = weights.layers
         return cls(
             weights.affines,
-            tuple(layer.taps() for layer in layers),
-            tuple(layer.turned() for layer in layers),
-            tuple(layer.clock_map(size) for layer in layers),
+            tuple(map(_taps, layers)),
+            tuple(map(_turned, layers)),
+            tuple(_clock_map(layer, size) for layer in layers),
             tuple(layer.bias for layer in layers),
         )
 
@@ -91,13 +69,8 @@ class Field(NamedTuple):
         return self.taps[depth], self.clocks[depth], self.biases[depth]
 
 
-class Kept(NamedTuple):
-    """What the gradient of a solve needs of its evaluations. Which map is whose is told by whoever writes and reads."""
-
-    state: tuple  # h and a, if there is an attention
-    first: Normal  # the norm of the attended state
-    others: tuple[tuple[Normal, ...], ...]  # of each field, its other norms
-    actives: tuple[tuple, ...]  # of each field, the inputs of its convolutions
+def prepare(plan: Plan, fields: Sequence[Weights]) -> list[Field]:
+    return [Field.of(field, plan.size) for field in fields]
 
 
 def space(plan: Plan, y: tuple, fields: tuple[Weights, ...], evaluations: int) -> Kept:
@@ -162,17 +135,9 @@ def _layer_kernel(
     write(answer, scale_and_shift(normal, affine, relu))
 
 
-class _Evaluated(NamedTuple):
-    """The fields at a stage of a step."""
-
-    slopes: tuple
-    end: tuple  # the state, if it is that at the end of the step
-    kept: Kept | None
-
-
-def _evaluate(
+def evaluate(
     plan: Plan, fields: Sequence[Field], t, dt, node, y, weights, slopes, *, end=False, kept=None, maps=None, stage=0
-) -> _Evaluated:
+) -> Evaluated:
     """The fields at `y + dt * sum_j weights[j] * slopes[j]`; with space in `kept`, what a gradient needs."""
     shapes, warps = Shapes.of(plan, y[0]), warps_of(y[0].shape[1])
     pairs = [(w, slope) for w, slope in zip(weights, slopes, strict=False) if w != 0.0]
@@ -202,66 +167,4 @@ def _evaluate(
     slopes_of = tuple(active.pop() for active in actives)
     if kept is not None:
         kept = Kept(made.state, made.first, tuple(map(tuple, normals)), tuple(map(tuple, actives)))
-    return _Evaluated(slopes_of, made.end, kept)
-
-
-def prepare(plan: Plan, fields: Sequence[Weights]) -> list[Field]:
-    return [Field.of(field, plan.size) for field in fields]
-
-
-def slopes(plan: Plan, t, y: tuple, fields: tuple[Weights, ...], kept: Kept | None = None, maps=None):
-    """What fields answer to the attended state, without a gradient, and what is kept of it: its maps are `maps[0]`."""
-    found = _evaluate(plan, prepare(plan, fields), t, jnp.zeros_like(t), 0.0, y, (), (), kept=kept, maps=maps)
-    return found.slopes, found.kept
-
-
-def step(
-    plan: Plan,
-    tableau: Tableau,
-    t: Float[Array, " batch"],
-    dt: Float[Array, " batch"],
-    y: tuple,
-    slope: tuple,
-    fields: tuple[Weights, ...],
-    kept: Kept | None = None,
-    maps: Int[Array, "evaluations batch"] | None = None,
-):
-    """The state at the end of a step, the slope there, the error and what is kept, without a gradient.
-
-    The maps of evaluation i of the step are `maps[i]`; the first is that of `slope`, which was evaluated before.
-    """
-    prepared, every, found = prepare(plan, fields), [slope], None
-    rows = [*zip(tableau.a, tableau.c, strict=True), *([] if tableau.fsal else [(tableau.b, 1.0)])]
-    for i, (weights, node) in enumerate(rows, start=1):
-        told = {"end": i == len(rows), "kept": kept, "maps": maps, "stage": i}
-        found = _evaluate(plan, prepared, t, dt, node, y, weights, every, **told)
-        every.append(found.slopes)
-        kept = found.kept
-    assert found is not None
-    error = () if tableau.b_error is None else combined(None, dt, tableau.b_error, every)
-    return found.end[: len(fields)], found.slopes, error, kept
-
-
-def combined(y: tuple | None, dt, weights, slopes: Sequence[tuple]) -> tuple:
-    """`combine` of matrices."""
-    by_sample = lambda maps: tuple(x.reshape(dt.shape[0], -1, x.shape[1]).astype(jnp.float32) for x in maps)  # noqa: E731
-    answer = combine(None if y is None else by_sample(y), dt, weights, list(map(by_sample, slopes)))
-    return tuple(x.reshape(like.shape) for x, like in zip(answer, slopes[0], strict=True))
-
-
-def stages_of(tableau: Tableau):
-    """(weights of slopes, node) of every stage that the new state depends on, and the new state's weights."""
-    rows = [((), 0.0), *zip(tableau.a, tableau.c, strict=True)]
-    return (rows[:-1] if tableau.fsal else rows), tableau.b
-
-
-def evaluate_again(
-    plan: Plan, tableau: Tableau, t, dt, y: tuple, fields: tuple[Weights, ...], kept: Kept, maps
-) -> Kept:
-    """Evaluate a step once more, for what the gradient needs of it."""
-    prepared, every = prepare(plan, fields), []
-    for i, (weights, node) in enumerate(stages_of(tableau)[0]):
-        found = _evaluate(plan, prepared, t, dt, node, y, weights, every, kept=kept, maps=maps, stage=i)
-        every.append(found.slopes)
-        kept = found.kept  # type: ignore[assignment]
-    return kept
+    return Evaluated(slopes_of, made.end, kept)

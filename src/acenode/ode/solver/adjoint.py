@@ -6,7 +6,6 @@ them is computed again. Of the first steps a field may keep all that their gradi
 not evaluated again.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -169,10 +168,14 @@ def backward(tape: Tape, grad_read, grad_y, perturbed, vjp_arg, times, tableau: 
         maps = maps_of_step(i, jnp.where(late, last_evaluation(i, tableau, control), origin[i]), tableau, control)
         if steps < control.max_steps:
             t, end = tape.t[i], tape.end[i]
-            again = partial(
-                quick(params).evaluate_again, tableau, t, jnp.where(moved, end - t, 0.0), y, args, maps=maps
-            )
-            kept = lax.fori_loop(0, jnp.where(late, 1, 0), lambda _, kept: again(kept=kept), kept)
+
+            def again(k, kept):
+                # In need of k: what a loop does not change would be computed before it, even where there is no pass.
+                _, first = lax.optimization_barrier((k, y))
+                dt = jnp.where(moved, end - t, 0.0)
+                return quick(params).evaluate_again(tableau, t, dt, first, args, kept, maps)
+
+            kept = lax.fori_loop(0, jnp.where(late, 1, 0), again, kept)
         # What a sample tried in vain may be infinite: one that did not move counts, times zero, as one that did.
         return jnp.where(moved, maps, maps[:, jnp.argmax(moved)][:, None]), kept
 
