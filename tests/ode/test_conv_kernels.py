@@ -8,12 +8,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conv_problems import (
+    BOTH_WAYS,
+    EULER,
+    FSAL,
+    KUTTA,
+    OF_ITS_GRADIENT,
+    alone,
+    assert_near,
+    assert_same,
+    assert_same_after_rejections,
+    attentive,
+    deep_f,
+    evolved,
+    frozen,
+    gradient,
+    gradient_at,
+    half,
+    lifted,
+    of_batch_mates,
+    perturbed,
+    replay,
+    single,
+    size,
+    slope,
+    stack,
+    step,
+    times,
+    with_and_without,
+    with_rejections,
+)
 from problems import noise
 
 from acenode.ode import (
-    CoEvolvingODE,
     ConvField,
-    ConvInitial,
     Elementwise,
     NeuralODE,
     Pairwise,
@@ -21,16 +49,15 @@ from acenode.ode import (
     Solver,
     VectorField,
     conv_block,
+    conv_fields,
     conv_gradient,
-    conv_kernels,
     convolution,
 )
 from acenode.ode.coevolve import _Attended, _CoupledAsOne
+from acenode.ode.conv_products import PRODUCTS
 from acenode.ode.evolve import _Alone
-from acenode.ode.solver import integrate, of_batch, step_size
-from acenode.ode.solver.runge_kutta import METHODS, Tableau, combine, stages
-
-GPU, EVERYWHERE = ("gpu",), ("cpu", "gpu")  # where kernels are used
+from acenode.ode.solver import of_batch
+from acenode.ode.solver.runge_kutta import METHODS
 
 
 @pytest.fixture(autouse=True)
@@ -43,156 +70,13 @@ def single_precision():
 @pytest.fixture
 def kernels(monkeypatch):
     """On the CPU, where the few rows of a test are enough for several parts of the gradient of a weight."""
-    monkeypatch.setattr(conv_block, "BACKENDS", EVERYWHERE)
+    monkeypatch.setattr(conv_fields, "KERNELS_ON", ("cpu", "gpu"))
+    monkeypatch.setattr(conv_fields, "PRODUCTS_ON", ())
     monkeypatch.setattr(conv_gradient, "_ROWS", 16)
     monkeypatch.setattr(conv_gradient, "_PARTS", 2)
 
 
-def single(*shape: int, seed: int = 0):
-    return noise(*shape, seed=seed).astype(jnp.float32)
-
-
-def half(channels: int, convs: int = 2, seed: int = 0) -> ConvField:
-    return ConvField(channels, convs, precision="float16", key=jax.random.key(seed))
-
-
-def perturbed(model):
-    """The same with all parameters drawn, scales and shifts of norms too."""
-    leaves, structure = jax.tree.flatten(model)
-    return jax.tree.unflatten(structure, [x + 0.1 * single(*x.shape, seed=i) for i, x in enumerate(leaves)])
-
-
-def stack(models):
-    """An ensemble."""
-    return jax.tree.map(lambda *each: jnp.stack(each) if eqx.is_array(each[0]) else each[0], *models)
-
-
-def size(x) -> float:
-    return float(np.linalg.norm(np.asarray(x, np.float64)))
-
-
-def assert_near(ours, plain, part: float) -> None:
-    """Every array to within a part of its size.
-
-    Norms of 32 channels have one in each group, so a bias below them has no slope but rounding: that is near zero.
-    """
-    assert jax.tree.structure(ours) == jax.tree.structure(plain)
-    typical = np.median([size(leaf) for leaf in jax.tree.leaves(plain)])
-    for (path, one), other in zip(jax.tree.leaves_with_path(ours), jax.tree.leaves(plain), strict=True):
-        name = jax.tree_util.keystr(path)
-        assert one.dtype == other.dtype == jnp.float32 and one.shape == other.shape, name
-        whole = typical if name.endswith(".bias") and one.shape[-1] == 32 else size(other)
-        assert whole > 0.01 * typical, f"{name} is {whole} where others are {typical}"
-        assert size(one - other) < part * whole, f"{name} is {size(one - other)} away, of {whole}"
-
-
-# --- one step of one problem ----------------------------------------------------------------------------------
-
-# A problem is a field as the solver has it, `field(t, y, args)`, with the states and the arguments of a batch. With 64
-# channels a group of a norm has two of them: groups matter, and a bias has a slope.
-
-
-def alone():
-    return _Alone(perturbed(half(64, 1))), single(3, 3, 4, 64), None
-
-
-def frozen():
-    return _Attended(perturbed(half(32, 1)), Elementwise()), *single(2, 3, 3, 4, 32)
-
-
-class Lifted(Elementwise):
-    """One that makes something of nothing."""
-
-    elementwise: ClassVar[bool] = True
-
-    def __call__(self, h, a):
-        return h + jax.nn.sigmoid(a)
-
-
-def lifted():
-    return _Attended(perturbed(half(32, 1)), Lifted()), *single(2, 3, 3, 4, 32)
-
-
-def evolved(channels: int = 64, f: int = 1, g: int = 2):
-    one, other = perturbed((half(channels, f), half(channels, g, seed=1)))
-    return _CoupledAsOne(one.beside(other), Elementwise()), tuple(single(2, 3, 4, 3, channels)), None
-
-
-def deep_f():
-    return evolved(32, 2, 1)
-
-
-def times(y):
-    """Where each sample is, and how far it goes."""
-    count = len(jax.tree.leaves(y)[0])
-    return jnp.linspace(0.1, 0.9, count), jnp.linspace(0.3, 0.8, count)
-
-
-class Plain:
-    """`OnBatch` of a field, without kernels."""
-
-    def __init__(self, field):
-        self.slope = jax.vmap(field)
-
-    def step(self, tableau, t, dt, y, slope, args):
-        slopes, new = stages(self.slope, args, t, dt, y, slope, tableau)
-        end = slopes[-1] if tableau.fsal else self.slope(t + dt, new, args)
-        return new, end, combine(None, dt, tableau.b_error, slopes) if tableau.adaptive else None, None
-
-    def space(self, y, args, evaluations):
-        return None
-
-    def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
-        return kept
-
-    def replay(self, tableau, t, dt, y, args, kept, maps):
-        return stages(self.slope, args, t, dt, y, self.slope(t, y, args), tableau)[1]
-
-
-def on_batch(field, y, by_kernels: bool):
-    found = of_batch(field, y) if by_kernels else Plain(field)
-    assert found is not None
-    return found
-
-
-def slope(field, y, args, by_kernels: bool):
-    return on_batch(field, y, by_kernels).slope(times(y)[0], y, args)
-
-
-def step(field, y, args, tableau: Tableau, by_kernels: bool):
-    """The state at the end of a step, the slope there and the error."""
-    first = jax.vmap(field)(times(y)[0], y, args)
-    return on_batch(field, y, by_kernels).step(tableau, *times(y), y, first, args)[:3]
-
-
-def replay(field, y, args, tableau: Tableau, by_kernels: bool):
-    """The state at the end of a step that was kept, among others and in another order of samples."""
-    quick, count = on_batch(field, y, by_kernels), tableau.evaluations_per_step
-    maps = (3 + jnp.arange((count + 1) * len(times(y)[0]), dtype=jnp.int32)[::-1]).reshape(count + 1, -1)
-    held = jax.lax.stop_gradient((field, y, args))
-    space = quick.space(y, args, count + 3)
-    kept = on_batch(held[0], y, by_kernels).evaluate_again(tableau, *times(y), *held[1:], space, maps)
-    return quick.replay(tableau, *times(y), y, args, kept, maps)
-
-
-def gradient(field, y, args, tableau: Tableau, by_kernels: bool):
-    """Of a weighted sum over the state after a step, in parameters, states and arguments; and that state."""
-
-    def value(given):
-        field, y, args = given
-        new = replay(field, y, args, tableau, by_kernels)
-        return sum(jnp.vdot(single(*x.shape, seed=9 + k), x) for k, x in enumerate(jax.tree.leaves(new))), new
-
-    return eqx.filter_grad(value, has_aux=True)((field, y, args))
-
-
 compiled_slope, compiled_step, compiled_gradient = map(eqx.filter_jit, (slope, step, gradient))
-BOTH_WAYS = True, False
-
-# Short ones, as interpreted gradients take long to compile. The first is like dopri5: its last stage is the slope at
-# the end, and not all of its slopes are in the state there.
-FSAL = Tableau(order=2, a=((0.5,), (0.0, 1.0)), b=(0.0, 1.0, 0.0), c=(0.5, 1.0), fsal=True)
-KUTTA = Tableau(order=3, a=((0.5,), (-1.0, 2.0)), b=(1 / 6, 2 / 3, 1 / 6), c=(0.5, 1.0))
 
 
 @pytest.mark.parametrize("problem", [alone, frozen, lifted, deep_f])
@@ -267,49 +151,6 @@ def test_a_sample_without_numbers_leaves_its_batch_mates_as_they_are(kernels):
 
 # --- inside an ODE --------------------------------------------------------------------------------------------
 
-OF_A_SOLVE = {"slopes", "step"}
-OF_ITS_GRADIENT = {*OF_A_SOLVE, "space", "replay"}
-
-
-def with_and_without(monkeypatch, expected: set[str], function, *inputs):
-    """What a function of models and maps gives by these kernels, and without any."""
-    where = {**dict.fromkeys(("slopes", "step", "space", "evaluate_again"), conv_kernels), "replay": conv_gradient}
-    answers, known = [], {name: getattr(module, name) for name, module in where.items()}
-    for backends in (EVERYWHERE, GPU):
-        called = set()
-        monkeypatch.setattr(conv_block, "BACKENDS", backends)
-        for name, kernel in known.items():
-            spy = lambda *given, name=name, kernel=kernel, called=called: called.add(name) or kernel(*given)  # noqa: E731
-            monkeypatch.setattr(where[name], name, spy)
-        answers.append(eqx.filter_jit(lambda *inputs: function(*inputs))(*inputs))  # new, so that it is traced again
-        assert called == (expected if backends is EVERYWHERE else set())
-    return answers
-
-
-def attentive(solver: Solver, seed: int = 0, evolution: str = "evolved") -> CoEvolvingODE:
-    initial = ConvInitial(32, 1, precision="float16", key=jax.random.key(seed))
-    f, g, initial = perturbed((half(32, 1, seed + 1), half(32, 1, seed + 2), initial))
-    return CoEvolvingODE(
-        f, g if evolution == "evolved" else None, Elementwise(), initial, solver, evolution, stacked=True
-    )
-
-
-def gradient_at(*times: float):
-    """The gradient of a weighted sum of what an ODE gives at times, in its parameters and first states; and that."""
-
-    def value(queried):
-        ode, h0 = queried
-        h = ode(h0, jnp.array(times), attention=False).h[:, 1:]
-        return jnp.vdot(single(*h.shape, seed=9), h), h
-
-    return lambda ode, h0: eqx.filter_grad(value, has_aux=True)((ode, h0))
-
-
-def assert_same(monkeypatch, expected: set[str], function, *inputs) -> None:
-    (ours, h), (plain, known) = with_and_without(monkeypatch, expected, function, *inputs)
-    assert_near(h, known, 1e-3)
-    assert_near(ours, plain, 2e-2)
-
 
 def test_an_ode_takes_the_same_steps_to_the_same_states_by_kernels(kernels, monkeypatch):
     def last(ode, h0):
@@ -318,14 +159,11 @@ def test_an_ode_takes_the_same_steps_to_the_same_states_by_kernels(kernels, monk
 
     solver = Solver("dopri5", rtol=1e-3, atol=1e-3, max_steps=64, checkpoints=64)
     given = NeuralODE(perturbed(half(64, 1)), solver), single(3, 4, 3, 64)
-    (ours, stats), (plain, known) = with_and_without(monkeypatch, OF_A_SOLVE, last, *given)
+    (ours, stats), (plain, known) = with_and_without(monkeypatch, {"slopes", "step"}, last, *given)
     assert_near(ours, plain, 1e-3)
     np.testing.assert_array_equal(stats.accepted, known.accepted)
     np.testing.assert_array_equal(stats.rejected, known.rejected)
     assert not known.failed.any() and np.asarray(known.accepted).min() > 1
-
-
-EULER = Solver("euler", step=0.5, max_steps=2, checkpoints=2)
 
 
 @pytest.mark.slow
@@ -341,43 +179,12 @@ def test_an_ode_that_takes_steps_again_has_the_same_gradient_by_kernels(kept_ste
     assert_same(monkeypatch, called, gradient_at(0.0, 1.0), ode, single(3, 3, 4, 32))
 
 
-BOGACKI_SHAMPINE = Tableau(
-    order=3,
-    a=((1 / 2,), (0.0, 3 / 4), (2 / 9, 1 / 3, 4 / 9)),
-    b=(2 / 9, 1 / 3, 4 / 9, 0.0),
-    c=(1 / 2, 3 / 4, 1.0),
-    b_error=(-5 / 72, 1 / 12, 1 / 9, -1 / 8),
-    fsal=True,
-)
-
-
 @pytest.mark.parametrize("kept_steps", [0, 3, 64])
 def test_steps_tried_in_vain_leave_no_trace_in_the_gradient(kept_steps, kernels, monkeypatch):
     """A step after one that was rejected begins where the one before that ended."""
-    monkeypatch.setitem(METHODS, "tsit5", BOGACKI_SHAMPINE)  # shorter, so that it compiles soon
-    monkeypatch.setattr(step_size, "_SAFETY", 0.98)  # so that more are, and the first steps of some
-    monkeypatch.setattr(integrate, "first_step", lambda field, args, t, *_: jnp.linspace(1.0, 0.01, len(t)))
-    solver = Solver("tsit5", rtol=0.1, atol=0.1, max_steps=64, checkpoints=64, kept_steps=kept_steps)
-    field = perturbed(half(32, 1))
-    livelier = eqx.tree_at(lambda f: f.norms[-1].affine, field, replace_fn=lambda affine: 12.0 * affine)
-
-    def value(queried):
-        ode, h0 = queried
-        path = ode(h0, jnp.array([0.0, 1.0]))
-        return jnp.vdot(single(*h0.shape, seed=9), path.h[:, -1]), path.stats
-
-    answers = []
-    for backends in (EVERYWHERE, GPU):
-        monkeypatch.setattr(conv_block, "BACKENDS", backends)
-        answers.append(
-            eqx.filter_jit(eqx.filter_grad(lambda x: value(x), has_aux=True))(
-                (NeuralODE(livelier, solver), single(3, 2, 3, 32))
-            )
-        )
-    (ours, stats), (plain, known) = answers
-    np.testing.assert_array_equal(stats.rejected, known.rejected)
-    assert known.rejected.any() and known.accepted.min() > 3 and len(set(known.accepted.tolist())) > 1
-    assert_near(ours, plain, 2e-2)
+    given, gradient = with_rejections(monkeypatch, kept_steps)
+    called = OF_ITS_GRADIENT | ({"evaluate_again"} if kept_steps < 64 else set())
+    assert_same_after_rejections(with_and_without(monkeypatch, called, gradient, *given), 2e-2)
 
 
 def test_an_ode_that_is_read_between_steps_has_kernels_for_slopes_alone(kernels, monkeypatch):
@@ -386,15 +193,7 @@ def test_an_ode_that_is_read_between_steps_has_kernels_for_slopes_alone(kernels,
 
 def test_a_sample_without_numbers_leaves_the_gradient_of_its_batch_mates_as_it_is(kernels, monkeypatch):
     """As zero times what was kept of it would be no number."""
-    solver = Solver("heun", step=0.5, max_steps=2, checkpoints=2, kept_steps=1)
-    h0, ends = single(3, 2, 3, 32).at[1].set(jnp.nan), jnp.tile(jnp.array([0.0, 1.0]), (3, 1))
-
-    def value(field):
-        h = solver.solve(_Alone(field), h0, ends)[0][jnp.array([0, 2]), -1]
-        return jnp.vdot(single(*h.shape, seed=9), h), h
-
-    gradient = eqx.filter_grad(value, has_aux=True)
-    assert_same(monkeypatch, {*OF_ITS_GRADIENT, "evaluate_again"}, gradient, perturbed(half(32, 1)))
+    assert_same(monkeypatch, {*OF_ITS_GRADIENT, "evaluate_again"}, of_batch_mates, perturbed(half(32, 1)))
 
 
 # --- where there are none -------------------------------------------------------------------------------------
@@ -408,9 +207,12 @@ def found(y, channels: int = 32, precision="float16"):
 
 def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
     h = single(2, 8, 8, 32)
+    assert [each.way for each in found(h)] == [PRODUCTS, PRODUCTS]
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     assert found(h) == [None, None]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     one, two = found(h)
+    assert one.way == two.way == conv_gradient.KERNELS
     one, two = (eqx.filter_eval_shape(each.slope, jnp.zeros(2), y, None) for each, y in ((one, h), (two, (h, h))))
     assert one.shape == h.shape and [each.shape for each in two] == [h.shape, h.shape]
 
@@ -418,9 +220,9 @@ def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
 def test_there_are_none_where_a_cpu_is_set_as_the_default_device(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     h = single(2, 8, 8, 32)
-    assert conv_block.usable(h)
+    assert [each.way for each in found(h)] == [conv_gradient.KERNELS] * 2
     with jax.default_device(jax.devices("cpu")[0]):
-        assert not conv_block.usable(h)
+        assert [each.way for each in found(h)] == [PRODUCTS] * 2
 
 
 @pytest.mark.parametrize("capability, there", [("9.0", True), ("8.0", True), ("7.5", False), ("gfx942", False)])
@@ -455,7 +257,7 @@ def test_other_widths_maps_and_precisions_have_no_kernels(size, channels, precis
 def test_single_precision_has_kernels_where_doubles_are_known(kernels, monkeypatch):
     field, y, args = alone()
     known = times(y)  # in single precision, as solvers have it
-    monkeypatch.setattr(f"{__name__}.times", lambda y: known)
+    monkeypatch.setattr("conv_problems.times", lambda y: known)
     with jax.enable_x64(True):
         moved = jax.eval_shape(jax.grad(lambda y: replay(field, y, args, FSAL, True).sum()), y)
     assert moved.dtype == jnp.float32
@@ -531,6 +333,7 @@ def for_cuda(function, *inputs) -> str:
 @pytest.fixture
 def compiler(monkeypatch):
     monkeypatch.setattr(conv_block, "backend", lambda: "gpu")
+    monkeypatch.setattr(conv_fields, "backend", lambda: "gpu")
 
     def copy(program, x, out):
         out[...] = x[...]

@@ -334,7 +334,7 @@ class _CoupledAsOne(eqx.Module):
         return _attended_on_batch(self.both, self.attention, y[0])
 
 
-def _attended_on_batch(field: Callable, attention: Attention, h):
+def _attended_on_batch(field: Callable, attention: Callable, h):
     """What a field can do for a batch of attended states; None where it has nothing for them."""
     quick = of_batch(field, h)
     return None if quick is None else quick.attended(attention)

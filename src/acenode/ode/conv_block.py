@@ -18,8 +18,6 @@ from jaxtyping import Array, Float
 from .conv_steps import TAPS, Normal, Plan, backend
 from .convolution import EPSILON
 
-BACKENDS = ("gpu",)  # where there are kernels
-
 PIXELS = 64  # of a map, at most
 # Rows of sums over the pixels of a sample: for each tap, of the gradient where it has that neighbour, and then these.
 SUMS, OF_SCALE, OF_SHIFT, OF_BIAS = 16, 9, 10, 11
@@ -27,10 +25,10 @@ _PIPELINED = 3  # taps of a convolution that are on their way at a time
 
 
 def usable(h: Float[Array, "batch y x channels"]) -> bool:
-    """Whether there are kernels for these maps, here: a program holds whole blocks, whose sizes are powers of two."""
+    """Whether there are kernels for these maps: a program holds whole blocks, whose sizes are powers of two."""
     _, height, width, channels = h.shape
     fits = height * width <= PIXELS and channels in (32, 64, 128)
-    return fits and h.dtype == jnp.float32 and backend() in BACKENDS and _has_bfloat16()
+    return fits and h.dtype == jnp.float32 and _has_bfloat16()
 
 
 def _has_bfloat16() -> bool:

@@ -11,6 +11,8 @@ from .conv_steps import backend
 from .convolution import Conv, ConvPrecision, GroupNorm
 from .solver import OnBatch
 
+KERNELS_ON, PRODUCTS_ON = ("gpu",), ("cpu",)  # where a batch has which of them
+
 
 class ConvField(eqx.Module):
     """Time-concatenated convolutions with group norm: GN, ReLU, Conv, GN[, ReLU, Conv, GN].
@@ -77,13 +79,11 @@ def _stack(one, other):
 def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
     """Fields for a batch; None where there is no quicker way for it than sample by sample."""
     precisions = {conv.precision for field in fields for conv in field.convs}
-    if backend() == "cpu":
-        return OnMaps(fields, PRODUCTS) if len(precisions) == 1 else None
-    if precisions != {"float16"}:
-        return None
-    from .conv_gradient import KERNELS, usable  # slow to import
+    if precisions == {"float16"} and backend() in KERNELS_ON:
+        from .conv_gradient import KERNELS, usable  # slow to import
 
-    return OnMaps(fields, KERNELS) if usable(h) else None
+        return OnMaps(fields, KERNELS) if usable(h) else None
+    return OnMaps(fields, PRODUCTS) if len(precisions) == 1 and backend() in PRODUCTS_ON else None
 
 
 class ResidualBlock(eqx.Module):

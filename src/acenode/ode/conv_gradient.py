@@ -97,11 +97,12 @@ def _state_back_kernel(plan: Plan, stage: int, sample, grads, turned, affines, k
 
 
 def back(
-    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before=None
 ) -> Back:
     """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
     shapes, warps = Shapes.of(plan, terms[0][0]), warps_of(terms[0][0].shape[1])
-    sums = [[None] * (field.depth + 1) for field in fields]
+    nothing: list[list[Any]] = [[None] * (field.depth + 1) for field in fields]
+    before, sums = before or nothing, [list(of_field) for of_field in nothing]
     out = (shapes.maps(jnp.bfloat16), shapes.sums())
     kernels = [ft.partial(_answer_back_kernel, plan, weights, node, stage)] * len(fields)
     given = [
@@ -180,7 +181,9 @@ def _weight_gradient(
     return jnp.transpose(total, (1, 0, 2)).reshape(channels, 3, 3, channels)
 
 
-def gradients(plan: Plan, fields: Sequence[Field], kept: Kept, maps, backs: dict[int, Back], sums) -> tuple[Weights, ...]:
+def gradients(
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, backs: dict[int, Back], sums
+) -> tuple[Weights, ...]:
     """Of the weights, from all stages back and the last of their sums."""
     answers = []
     for k, field in enumerate(fields):

@@ -37,7 +37,7 @@ def _turned(layer: Layer) -> Float[Array, "taps outputs inputs"]:
 def _clock_map(layer: Layer, size: tuple[int, int]) -> Float[Array, "pixels outputs"]:
     """The convolution of a channel of ones."""
     with products_in("tf32"):
-        return matmul(neighbours_of_ones(size), layer.clock.reshape(-1, TAPS).T)
+        return matmul(neighbours_of_ones(size, layer.clock.dtype), layer.clock.reshape(-1, TAPS).T)
 
 
 class Field(NamedTuple):

@@ -14,10 +14,20 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from .conv_steps import TAPS, Back, Evaluated, Kept, Layer, Normal, Plan, Way, Weights, neighbours_of_ones
+from .conv_steps import (
+    TAPS,
+    Back,
+    Evaluated,
+    Kept,
+    Layer,
+    Normal,
+    Plan,
+    Way,
+    Weights,
+    neighbours_of_ones,
+    scale_and_shift,
+)
 from .convolution import EPSILON
-
-_ROWS, _COLUMNS = 1, 2  # axes of a batch of maps
 
 
 class Field(NamedTuple):
@@ -32,7 +42,7 @@ class Field(NamedTuple):
 
 def _prepare(plan: Plan, fields: Sequence[Weights]) -> list[Field]:
     def clock(layer: Layer):
-        return neighbours_of_ones(plan.size).astype(layer.clock.dtype) @ layer.clock.reshape(-1, TAPS).T
+        return neighbours_of_ones(plan.size, layer.clock.dtype) @ layer.clock.reshape(-1, TAPS).T
 
     return [
         Field(
@@ -47,6 +57,7 @@ def _prepare(plan: Plan, fields: Sequence[Weights]) -> list[Field]:
 
 
 def _by_rows(weight: Float[Array, "outputs 3 3 inputs"]) -> Float[Array, "n m"]:
+    """From a pixel and those to its left and right, to its shares of three rows."""
     outputs, *_, inputs = weight.shape
     return jnp.transpose(weight, (2, 3, 1, 0)).reshape(3 * inputs, 3 * outputs)
 
@@ -70,7 +81,7 @@ def _space(plan: Plan, y: tuple, fields: tuple[Weights, ...], evaluations: int) 
 
 
 class _Maps(NamedTuple):
-    """Reads and writes one map of each sample."""
+    """Reads and writes a map of each sample."""
 
     plan: Plan
     at: Any  # which maps of what is kept
@@ -110,13 +121,14 @@ def _evaluate(
         for affine, forwards, clock, bias in zip(
             field.affines, field.forwards, field.clocks, field.biases, strict=False
         ):
-            active = _rounded(plan, jax.nn.relu(_affine(normal, affine)))
+            active = _rounded(plan, _active(normal, affine))
             added = (t + node * dt)[:, None, None] * clock + bias
             normal, precision = _normalised(plan, _convolved(plan, _beside(plan, active), forwards) + added)
             of_field.append((normal, precision))
         normals.append(of_field)
-        answers.append(_affine(normal, field.affines[-1]))
+        answers.append(scale_and_shift(normal, field.affines[-1], False))
     if kept is not None:
+        assert maps is not None  # the two come together
         held = _Maps(plan, maps[stage])
         kept = Kept(
             tuple(map(held.keep, kept.state, state)),
@@ -131,13 +143,12 @@ def _evaluate(
     return Evaluated(as_rows(answers), as_rows(state) if end else (), kept)
 
 
-def _affine(normal, affine):
-    return normal * affine[0] + affine[1]
+def _active(normal, affine):
+    return jax.nn.relu(scale_and_shift(normal, affine, False))
 
 
 def _normalised(plan: Plan, values):
     """With mean 0 and variance 1 in every group, and the factors for that."""
-    values = lax.optimization_barrier(values)
     mean = _over_group(plan, values.mean(axis=1))[:, None]
     centred = values - mean
     precision = lax.rsqrt(_over_group(plan, jnp.square(centred).mean(axis=1)) + EPSILON)
@@ -147,12 +158,15 @@ def _normalised(plan: Plan, values):
 def _normalised_back(plan: Plan, normal, precision, given, total, total_normal):
     """The gradient of what was normalised. `given` is that of the normal form; `total` and `total_normal` are its sums
     over pixels, alone and times the normal form."""
-    along = _over_group(plan, total / plan.pixels)[:, None] + normal * _over_group(plan, total_normal / plan.pixels)[:, None]
-    return precision[:, None] * (given - along)
+    total, total_normal = (_over_group(plan, each / plan.pixels)[:, None] for each in (total, total_normal))
+    return precision[:, None] * (given - total - normal * total_normal)
 
 
 def _over_group(plan: Plan, of_channels):
-    """The mean over the channels of a group, at each of its channels."""
+    """The mean over the channels of a group, at each of its channels.
+
+    As a product with a matrix. With reshapes and sums instead a training step took a third longer on x86.
+    """
     size = of_channels.shape[1] // plan.groups
     return of_channels @ jnp.kron(jnp.eye(plan.groups), jnp.full((size, size), 1 / size)).astype(of_channels.dtype)
 
@@ -162,17 +176,17 @@ def _beside(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Float[Array
     height, width = plan.size
     batch, _, channels = x.shape
     x = jnp.swapaxes(x.reshape(batch, height, width, channels), 0, 1).reshape(-1, channels)
-    x = lax.optimization_barrier(x)
     column = jnp.arange(len(x))[:, None] % width
     left = jnp.where(column > 0, jnp.roll(x, 1, axis=0), 0.0)
     right = jnp.where(column < width - 1, jnp.roll(x, -1, axis=0), 0.0)
-    return lax.optimization_barrier(jnp.concatenate([left, x, right], axis=1))
+    return jnp.concatenate([left, x, right], axis=1)
 
 
 def _convolved(plan: Plan, beside, weight) -> Float[Array, "batch pixels channels"]:
+    """From pixels beside each other (`_beside`) and weights by rows (`_by_rows`)."""
     height, width = plan.size
     channels = weight.shape[1] // 3
-    shares = lax.optimization_barrier(beside @ weight).reshape(height, -1, width, 3 * channels)
+    shares = (beside @ weight).reshape(height, -1, width, 3 * channels)
     padded = jnp.pad(shares, ((1, 1), (0, 0), (0, 0), (0, 0)))
     above, own, below = (padded[k : k + height, ..., k * channels : (k + 1) * channels] for k in range(3))
     return jnp.swapaxes(above + own + below, 0, 1).reshape(-1, plan.pixels, channels)
@@ -185,11 +199,11 @@ def _above_and_below(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Fl
     x = jnp.swapaxes(x.reshape(batch, height, width, channels), 0, 1)
     padded = jnp.pad(x, ((1, 1), (0, 0), (0, 0), (0, 0)))
     near = jnp.concatenate([padded[k : k + height] for k in range(3)], axis=-1)
-    return lax.optimization_barrier(near).reshape(-1, 3 * channels)
+    return near.reshape(-1, 3 * channels)
 
 
 def _back(
-    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before=None
 ) -> Back:
     """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
     held, times = _Maps(plan, maps[stage]), jnp.stack([jnp.ones_like(t), t + node * dt])
@@ -203,7 +217,6 @@ def _back(
         affines, layers = [], []
         for depth in range(len(normals) - 1, -1, -1):
             normal, precision = normals[depth]
-            given = lax.optimization_barrier(given)
             of_shift, of_scale = given.sum(axis=1), (given * normal).sum(axis=1)
             affines.append(jnp.stack([of_scale.sum(axis=0), of_shift.sum(axis=0)]))
             scale = field.affines[depth][0]
@@ -211,9 +224,8 @@ def _back(
             if depth == 0:
                 totals = through if totals is None else [a + b for a, b in zip(totals, through, strict=True)]
                 break
-            grad = lax.optimization_barrier(_normalised_back(plan, normal, precision, *through))
-            active = jax.nn.relu(_affine(normals[depth - 1][0], field.affines[depth - 1]))
-            active = lax.optimization_barrier(active)
+            grad = _normalised_back(plan, normal, precision, *through)
+            active = _active(normals[depth - 1][0], field.affines[depth - 1])
             beside = _beside(plan, grad)
             products = beside.T @ _above_and_below(plan, _rounded(plan, active))
             over_batch = times @ grad.reshape(len(t), -1)
@@ -230,12 +242,14 @@ def _back(
     return Back(tuple(x.reshape(-1, x.shape[-1]) for x in state), (), total)
 
 
-def _gradients(plan: Plan, fields, kept, maps, backs, sums) -> tuple[Weights, ...]:
+def _gradients(
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, backs: dict[int, Back], sums
+) -> tuple[Weights, ...]:
     def layer(products, over_batch):
         outputs, inputs = (n // 3 for n in products.shape)
         weight = jnp.transpose(products.reshape(3, outputs, 3, inputs)[::-1], (1, 2, 0, 3))
         of_bias, of_clock = over_batch.reshape(2, plan.pixels, outputs)
-        clock = of_clock.T @ neighbours_of_ones(plan.size).astype(of_clock.dtype)
+        clock = of_clock.T @ neighbours_of_ones(plan.size, of_clock.dtype)
         return Layer(weight, clock.reshape(-1, 3, 3), of_bias.sum(axis=0))
 
     return tuple(Weights(tuple(affines), tuple(layer(*each) for each in layers)) for affines, layers in sums)

@@ -108,9 +108,9 @@ def backend() -> str:
     return device if isinstance(device, str) else device.platform
 
 
-def neighbours_of_ones(size: tuple[int, int]) -> Float[Array, "pixels taps"]:
+def neighbours_of_ones(size: tuple[int, int], dtype) -> Float[Array, "pixels taps"]:
     """Which pixels have which neighbours: every neighbourhood of a channel of ones."""
-    padded = jnp.pad(jnp.ones(size), 1)
+    padded = jnp.pad(jnp.ones(size, dtype), 1)
     return jnp.stack([padded[i : i + size[0], j : j + size[1]].ravel() for i in range(3) for j in range(3)], axis=1)
 
 
@@ -194,6 +194,10 @@ def replay(
 
     Times and steps are what the solver chose: they count as constants.
     """
+    return _end(plan, tableau, dt, y, fields, kept, maps)
+
+
+def _end(plan, tableau, dt, y, fields, kept, maps):
     rows, weights = stages_of(tableau)
 
     def slope(stage: int, k: int):
@@ -206,7 +210,7 @@ def replay(
 
 def _replay_fwd(plan, tableau, t, dt, y, fields, kept, maps):
     saved = t, dt, plan.way.prepare(plan, fields), kept, maps
-    return replay(plan, tableau, t, dt, y, fields, kept, maps), saved
+    return _end(plan, tableau, dt, y, fields, kept, maps), saved
 
 
 def _replay_bwd(plan, tableau, saved, grad):
@@ -225,8 +229,11 @@ def _replay_bwd(plan, tableau, saved, grad):
         backs[i] = plan.way.back(plan, prepared, kept, maps, i, t, dt, rows[i][1], of_terms, terms, sums)
         sums = backs[i].sums
     backs = dict(sorted(backs.items()))
-    of_y = [sum(x.astype(dt.dtype) for x in of_stages) for of_stages in zip(*(b.state for b in backs.values()), strict=True)]
-    of_y = [total + grad[k] if k < len(grad) else total for k, total in enumerate(of_y)]
+    of_y = [
+        sum(x.astype(dt.dtype) for x in of_k) for of_k in zip(*(back.state for back in backs.values()), strict=True)
+    ]
+    for k, of_end in enumerate(grad):
+        of_y[k] += of_end
     answers = plan.way.gradients(plan, prepared, kept, maps, backs, sums)
     return jnp.zeros_like(t), jnp.zeros_like(dt), tuple(of_y), answers, None, None
 
