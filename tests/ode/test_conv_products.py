@@ -35,6 +35,7 @@ from problems import noise
 from acenode.ode import ConvField, Elementwise, NeuralODE, Solver
 from acenode.ode.coevolve import CoEvolvingODE, _Coupled
 from acenode.ode.conv_products import PRODUCTS
+from acenode.ode.convolution import Conv, GroupNorm
 from acenode.ode.evolve import _Alone
 from acenode.ode.solver import of_batch
 from acenode.ode.solver.runge_kutta import METHODS
@@ -216,6 +217,32 @@ def test_fields_of_two_precisions_have_none():
     assert of_batch(one, h).way == PRODUCTS
     mixed = eqx.tree_at(lambda f: f.convs, field(8, 2), (one.convs[0], field(8, 1, "bfloat16").convs[0]))
     assert of_batch(mixed, h) is None
+
+
+class Doubled(Conv):
+    """One that answers otherwise."""
+
+    def __call__(self, x, t=None):
+        return 2 * super().__call__(x, t)
+
+
+def other(make=Conv, **changes):
+    return make(8, **({"outputs": 8, "timed": True} | changes), key=jax.random.key(2))
+
+
+@pytest.mark.parametrize(
+    "where, layers",
+    [
+        (lambda f: f.convs[0], lambda: other(Doubled)),
+        (lambda f: f.convs[0], lambda: other(kernel=5, padding=2)),
+        (lambda f: f.convs[0], lambda: other(timed=False)),
+        (lambda f: f.convs[0], lambda: other(bias=False)),
+        (lambda f: (f.convs[0], f.norms[1]), lambda: (other(outputs=16), GroupNorm(16))),
+        (lambda f: f.norms[1], eqx.nn.Identity),
+    ],
+)
+def test_fields_with_other_layers_have_none(where, layers):
+    assert of_batch(eqx.tree_at(where, field(8, 1), layers()), noise(2, 3, 4, 8)) is None
 
 
 def test_other_machines_have_none(monkeypatch):

@@ -37,15 +37,15 @@ class Solver:
       last step is cut to end at the last time.
     - `adjoint`: `checkpointed` (exact for the steps taken), `backsolve` (the continuous adjoint, solved backwards:
       constant memory, approximate) or `direct` (exact, by nested checkpoints of another loop: slower, for checking the
-      others). `checkpointed` can be differentiated forwards over backwards (`jax.hessian`; not through kernels of
-      `float16` convolutions), `direct` in any order, `backsolve` once. None has a gradient of times.
+      others). `checkpointed` can be differentiated forwards over backwards (`jax.hessian`; not through kernels for
+      `float16` convolutions on a GPU), `direct` in any order, `backsolve` once. None has a gradient of times.
     - `max_steps`: a sample that needs more fails, with a status. With a fixed `step` it grows by itself to what the
       times need, where these are known (not traced by `jit`).
     - `checkpoints`: how many states `checkpointed` stores. The memory of its gradient is allocated before the solve,
       whatever the number of steps: `checkpoints` states of the batch, about `max_steps / checkpoints` more (the next
       power of two) for the segment that is computed again, and two times a sample for each of `max_steps`.
     - `kept_steps`: of how many steps `checkpointed` stores what their gradient needs, where the field can give it
-      (`ConvField` on a GPU); later steps are evaluated again. Lower it if memory is short (`docs/solver.md` has sizes).
+      (`ConvField`); later steps are evaluated again. Lower it if memory is short (`docs/solver.md` has sizes).
     - `norm`: the error norm of an adaptive method. `per_part` takes the root mean square of every array of the state
       and the largest of these, so that the H x H logits of an attention cannot hide the error of the H numbers of h;
       `joint` takes the root mean square of all numbers of the state.
