@@ -11,6 +11,7 @@ import jax
 import jax.core
 from jaxtyping import PyTree
 
+from .backend import backend
 from .precision import jax_precision, products_in
 
 Function = TypeVar("Function", bound=Callable)
@@ -34,7 +35,7 @@ def compiled(function: Function) -> Function:
     @ft.wraps(function)
     def call(*args, **kwargs):
         # Within another compiled function that one's options count, and JAX refuses others.
-        alone = jax.default_backend() == "gpu" and not _traced((args, kwargs))
+        alone = backend() == "gpu" and not _traced((args, kwargs))
         return (for_gpu if alone else plain)(*args, **kwargs)
 
     call.lower = plain.lower  # without these options  # type: ignore[attr-defined]
@@ -48,7 +49,7 @@ def compiled_quickly(function: Function, optimise: bool | Literal["auto"] = "aut
     the answers are the same up to rounding.
     """
     if optimise == "auto":
-        optimise = jax.default_backend() != "cpu"
+        optimise = backend() != "cpu"
     options = _options() if optimise else {"xla_backend_optimization_level": 0}
     return eqx.filter_jit(products_in()(function), compiler_options=options)  # type: ignore[return-value]
 

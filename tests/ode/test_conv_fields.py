@@ -5,10 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conv_problems import without
 from problems import count, noise
 
 from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, Pairwise, ResidualBlock, Solver
 from acenode.ode.coevolve import _Coupled, _CoupledAsOne
+from acenode.ode.solver import of_batch
 
 now = jnp.asarray(0.3)
 call = eqx.filter_jit(lambda field, *inputs: field(*inputs))
@@ -113,7 +115,9 @@ def attentive(solver: Solver, stacked: bool | str) -> CoEvolvingODE:
 
 # Adaptive steps would be chosen by the last digit of an error now and then; fixed ones are the same either way.
 @pytest.mark.slow
-def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together():
+def test_an_ode_on_maps_is_the_same_where_its_fields_are_evaluated_together(monkeypatch):
+    without(monkeypatch)
+
     def value(queried):
         ode, h0 = queried
         path = ode(h0, TIMES)
@@ -149,7 +153,9 @@ def test_fields_are_evaluated_together_only_where_that_is_the_same(monkeypatch):
     halves = [ConvField(4, precision=p, key=jax.random.key(0)) for p in ("float16", None)]
     assert kind(CoEvolvingODE(*halves, ode.attention, ode.initial, ode.solver)) is _Coupled
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    assert kind(ode) is _Coupled
+    assert kind(ode) is _Coupled and of_batch(ode._right_hand_side(), (H0, H0)) is not None
+    apart = attentive(ode.solver, False)
+    assert of_batch(apart._right_hand_side(), (H0, H0)) is None
     monkeypatch.undo()
     slower = [Slower(4, key=k) for k in jax.random.split(jax.random.key(0))]
     assert kind(CoEvolvingODE(*slower, ode.attention, ode.initial, ode.solver, stacked=True)) is _Coupled

@@ -1,5 +1,7 @@
 """Large products for a batch of maps on a CPU, against the plain field of one sample."""
 
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -34,6 +36,8 @@ from problems import noise
 
 from acenode.ode import ConvField, Elementwise, NeuralODE, Solver
 from acenode.ode.coevolve import CoEvolvingODE, _Coupled
+from acenode.ode.conv_batch import OnMaps
+from acenode.ode.conv_gradient import KERNELS
 from acenode.ode.conv_products import PRODUCTS
 from acenode.ode.convolution import Conv, GroupNorm
 from acenode.ode.evolve import _Alone
@@ -134,9 +138,9 @@ def test_an_ode_takes_the_same_steps_to_the_same_states_by_products(monkeypatch)
 
 
 def test_f_and_g_of_an_ode_go_together_by_products(monkeypatch):
-    """Whether or not their plain form is stacked."""
+    """Whether or not their plain form would be stacked."""
     ode = double(attentive(EULER))
-    for stacked in BOTH_WAYS:
+    for stacked in ("auto", True):
         each = CoEvolvingODE(ode.f, ode.g, ode.attention, ode.initial, EULER, stacked=stacked)
         with monkeypatch.context() as patch:
             assert_same(patch, OF_ITS_GRADIENT, gradient_at(0.5, 1.5), each, noise(3, 3, 4, 32), parts=(EXACT, EXACT))
@@ -145,8 +149,9 @@ def test_f_and_g_of_an_ode_go_together_by_products(monkeypatch):
 def test_an_attention_that_is_held_has_none():
     both = field(8, 1), field(8, 1, seed=1)
     y = tuple(noise(2, 2, 3, 4, 8))
-    assert of_batch(_Coupled(*both, Elementwise(), False), y).way == PRODUCTS
-    assert of_batch(_Coupled(*both, Elementwise(), True), y) is None
+    assert of_batch(_Coupled(*both, Elementwise(), False, True), y).way == PRODUCTS
+    ode = attentive(EULER)
+    assert of_batch(eqx.tree_at(lambda o: o.hold_attention, ode, True)._right_hand_side(), y) is None
 
 
 def test_an_ensemble_has_the_same_states_and_gradients_by_products(monkeypatch):
@@ -174,11 +179,11 @@ def test_a_step_is_evaluated_again_only_where_it_was_not_kept(monkeypatch):
     """A compiler may do what a loop does not change before the loop, even where there is no pass."""
     solver = Solver("euler", step=0.25, max_steps=4, checkpoints=4, kept_steps=3)
     ode, h0, evaluated = NeuralODE(field(8, 1), solver), noise(2, 3, 3, 8), []
-    plan_away = PRODUCTS.evaluate
+    evaluate = PRODUCTS.evaluate
 
     def counted(plan, fields, t, *rest, **told):
         jax.debug.callback(lambda t: evaluated.append(float(t)), t[0])
-        return plan_away(plan, fields, t, *rest, **told)
+        return evaluate(plan, fields, t, *rest, **told)
 
     monkeypatch.setattr("acenode.ode.conv_fields.PRODUCTS", PRODUCTS._replace(evaluate=counted))
     loss = eqx.filter_jit(eqx.filter_grad(lambda ode: ode(h0, jnp.array([0.0, 1.0])).h[:, -1].sum()))
@@ -202,6 +207,53 @@ def test_a_gradient_by_products_can_be_differentiated_again():
     moved = lambda by: gradient(jax.tree.map(lambda x, v: x + by * v, at, along))  # noqa: E731
     differences = jax.tree.map(lambda more, less: (more - less) / 2e-6, moved(1e-6), moved(-1e-6))
     assert_near(jax.jvp(gradient, (at,), (along,))[1], differences, 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept_steps", [1, 32])
+def test_samples_that_go_on_alone_have_the_same_gradient_by_products(kept_steps, monkeypatch):
+    """Those that take the most steps, in a small batch."""
+    limits = {"max_steps": 32, "checkpoints": 32, "kept_steps": kept_steps}
+    ode = NeuralODE(field(32, 1), Solver("dopri5", rtol=1e-2, atol=1e-2, compact=True, **limits))
+    ends = jnp.stack([jnp.zeros(16), jnp.full(16, 0.2).at[5].set(6.0).at[11].set(9.0)], axis=1)
+
+    def value(queried):
+        ode, h0 = queried
+        path = ode(h0, ends)
+        return jnp.vdot(noise(*h0.shape, seed=9), path.h[:, -1]), path.stats
+
+    gradient = lambda ode, h0: eqx.filter_grad(value, has_aux=True)((ode, h0))  # noqa: E731
+    called = OF_ITS_GRADIENT | ({"evaluate_again"} if kept_steps == 1 else set())
+    (ours, stats), (plain, known) = with_and_without(monkeypatch, called, gradient, ode, noise(16, 2, 3, 32))
+    assert sorted(known.accepted)[-2] > 2 * sorted(known.accepted)[-3]
+    np.testing.assert_array_equal(stats.accepted, known.accepted)
+    assert_near(ours, plain, EXACT)
+
+
+@pytest.mark.parametrize("precision", ["float16", None])
+def test_states_wider_than_the_weights_are_not_rounded(precision, monkeypatch):
+    """In a convolution that rounds what is in single precision."""
+    narrow = jax.tree.map(lambda x: x.astype(jnp.float32), field(8, 1, precision))
+    solve = lambda h0: NeuralODE(narrow, EULER)(h0, jnp.array([0.0, 1.0])).h[:, -1]  # noqa: E731
+    ours, plain = with_and_without(monkeypatch, {"step"}, solve, noise(2, 3, 4, 8))
+    assert ours.dtype == jnp.float64
+    np.testing.assert_allclose(ours, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_the_guide_says_what_is_kept_of_a_sample():
+    guide = (Path(__file__).parents[2] / "docs" / "solver.md").read_text()
+    both = tuple(ConvField(64, 2, precision="float16", key=jax.random.key(k)) for k in (0, 1))
+    state = (jax.ShapeDtypeStruct((1, 8, 8, 64), jnp.float32),) * 2
+    both = jax.tree.map(lambda x: x.astype(jnp.float32), both)
+
+    def size(way, evaluations: int) -> int:
+        space = lambda y: OnMaps(both, way, Elementwise()).space(y, None, evaluations)  # noqa: E731
+        return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(space, state)))
+
+    one, eight, none = ([size(way, n) for way in (KERNELS, PRODUCTS)] for n in (1, 1 + 9 * 6, 1 + 6))
+    assert f"one evaluation | {one[0] / 1e3:.0f} kB | {one[1] / 1e3:.0f} kB |" in guide
+    assert f"8, the default | {eight[0] / 1e6:.1f} MB | {eight[1] / 1e6:.1f} MB |" in guide
+    assert f"0 | {none[0] / 1e6:.1f} MB | {none[1] / 1e6:.1f} MB |" in guide
 
 
 def test_what_is_read_between_steps_has_the_plain_slopes(monkeypatch):
@@ -230,6 +282,12 @@ def other(make=Conv, **changes):
     return make(8, **({"outputs": 8, "timed": True} | changes), key=jax.random.key(2))
 
 
+def in_groups(count: int) -> GroupNorm:
+    norm = GroupNorm(8)
+    object.__setattr__(norm, "groups", count)
+    return norm
+
+
 @pytest.mark.parametrize(
     "where, layers",
     [
@@ -239,6 +297,9 @@ def other(make=Conv, **changes):
         (lambda f: f.convs[0], lambda: other(bias=False)),
         (lambda f: (f.convs[0], f.norms[1]), lambda: (other(outputs=16), GroupNorm(16))),
         (lambda f: f.norms[1], eqx.nn.Identity),
+        (lambda f: f.norms[1], lambda: GroupNorm(1)),
+        (lambda f: f.norms, lambda: (*field(8, 1).norms, GroupNorm(8))),
+        (lambda f: f.norms[1], lambda: in_groups(2)),
     ],
 )
 def test_fields_with_other_layers_have_none(where, layers):

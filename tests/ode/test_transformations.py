@@ -113,6 +113,7 @@ ODES = {
     "least squares": (least_squares, MATRIX),
     "fast weights": (fast_weights, VECTOR),
     "maps": (maps, MAP),
+    "maps, ends only": (maps, MAP),  # by large products
     "residual": (
         lambda seed: ResidualStack([Block(noise(SIZE, SIZE, seed=seed)), Block(noise(SIZE, SIZE, seed=5))]),
         VECTOR,
@@ -129,14 +130,15 @@ class Case:
         self.odes = [make(seed) for seed in (0, 1)]
         self.params, statics = zip(*(eqx.partition(ode, eqx.is_inexact_array) for ode in self.odes), strict=True)
         self.static = statics[0]
-        self.plain = [self.answer(params, self.h0, TIMES) for params in self.params]
+        self.times = TIMES[:, [0, -1]] if name.endswith("ends only") else TIMES
+        self.plain = [self.answer(params, self.h0, self.times) for params in self.params]
 
     def answer(self, params, h0, times) -> tuple:
         path = eqx.combine(params, self.static)(h0, times)
         return (path.h,) if path.a is None else (path.h, path.a)
 
     def loss(self, params):
-        answers = self.answer(params, self.h0, TIMES)
+        answers = self.answer(params, self.h0, self.times)
         return sum(jnp.sum(noise(*x.shape, seed=k) * jnp.sin(x)) for k, x in enumerate(answers))
 
 
@@ -189,7 +191,7 @@ def same(one, other):
 def test_answers(case, transformation):
     assert all(np.isfinite(x).all() for x in case.plain[0])
     assert not np.allclose(case.plain[0][0], case.plain[1][0])
-    same(TRANSFORMATIONS[transformation](case, case.h0, TIMES), case.plain[0])
+    same(TRANSFORMATIONS[transformation](case, case.h0, case.times), case.plain[0])
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import narwhals as nw
 import numpy as np
 
+from ..backend import backend
 from ..datasets.split import Split
 from ..series import Query
 from ..series.frames import default_backend
@@ -169,7 +170,7 @@ class Search:
         self.stopped = threading.Event()
         self.trials: list[Trial] = []
         self._lock = threading.Lock()
-        self.together = jax.default_backend() != "cpu" if together == "auto" else together
+        self.together = backend() != "cpu" if together == "auto" else together
         apart = not self.together and hasattr(os, "sched_getaffinity")
         self.workers = min(2, len(os.sched_getaffinity(0))) if apart else 1
 

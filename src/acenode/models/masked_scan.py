@@ -22,6 +22,8 @@ from jax import lax
 from jax.extend.core import Jaxpr, Var
 from jaxtyping import Array, Bool, PyTree
 
+from ..backend import backend
+
 _STRETCH = 16  # moves at most
 
 
@@ -80,7 +82,7 @@ def _masked_scan_bwd(before, grad_out, perturbed, vjp_arg, rest, moves):
     grad_last, grad_before = grad_out  # `None` where nothing depends on a result
     # Over all moves of a stretch, a gradient of weights is a product of few rows and columns and a long sum, of which
     # a GPU has few multiprocessors at work. So there each move has a product of its own.
-    one_by_one = jax.default_backend() == "gpu"
+    one_by_one = backend() == "gpu"
     grad_last = jax.tree.map(
         lambda s, g: jnp.zeros_like(s) if g is None else g, start, grad_last, is_leaf=lambda x: x is None
     )

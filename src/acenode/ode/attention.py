@@ -15,8 +15,8 @@ class Attention(eqx.Module):
     Its parameters, if it has any, are trained with theta_f.
     """
 
-    # True: the attended state follows from h and a number by number, so kernels may inline it. A subclass says so
-    # again; an attention with arrays of its own has no kernels.
+    # True: the attended state follows from h and a number by number, so what evaluates fields for a whole batch may
+    # inline it. A subclass says so again; one with arrays of its own is evaluated sample by sample.
     elementwise: ClassVar[bool] = False
 
     @abstractmethod

@@ -12,6 +12,7 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from ..backend import backend
 from ..precision import products_in
 from .attention import Attention
 from .constant import Constant
@@ -55,8 +56,10 @@ class CoEvolvingODE(eqx.Module):
     from the observed values themselves, and a `Correction` likewise before the jump. `renew` begins anew from `initial`
     of the new h.
 
-    `stacked` evaluates an f and a g that can be stacked (`ConvField`) as one function of larger operations, with the
-    same answers up to rounding. `auto` does so on accelerators; on a CPU it was measured to be slower.
+    `stacked` is for an f and a g that can be evaluated as one (`ConvField`), with the same answers up to rounding.
+    `auto` takes whatever is quickest for a batch, and where there is nothing for it, stacks their layers on
+    accelerators (on a CPU that was measured to be slower); True stacks them there too. False evaluates f and g by
+    themselves, sample by sample.
 
     `hold_attention` is the paper's gradient for theta_f (Equation 7): a(t) counts as a constant.
 
@@ -235,12 +238,12 @@ class CoEvolvingODE(eqx.Module):
         return h, stop_gradient(a) if self.hold_attention else a
 
     def _right_hand_side(self) -> Callable:
-        wanted = jax.default_backend() != "cpu" if self.stacked == "auto" else self.stacked
-        both = _beside(self.f, self.g) if wanted and not self.hold_attention else None
-        if both is not None:
-            return _CoupledAsOne(both, self.attention)
         assert self.g is not None  # checked by __init__
-        return _Coupled(self.f, self.g, self.attention, self.hold_attention)
+        together = bool(self.stacked) and not self.hold_attention
+        both = _beside(self.f, self.g) if together else None
+        if both is not None and (self.stacked is True or backend() != "cpu"):
+            return _CoupledAsOne(both, self.attention)
+        return _Coupled(self.f, self.g, self.attention, self.hold_attention, both is not None)
 
     def fit_reference_statistics(self, h0: Float[Array, "batch ..."], times: Array | None) -> "CoEvolvingODE":
         """The same ODE, knowing the batch statistics of these training states for evaluation.
@@ -287,7 +290,7 @@ class _Attended(eqx.Module):
         return evaluate_field(self.f, t, self.attention(h, a), h, a)
 
     def on_batch(self, h):
-        # What sees more than the attended state has no kernel.
+        # What sees more than the attended state has no quicker way.
         return None if isinstance(self.f, VectorField) else _attended_on_batch(self.f, self.attention, h)
 
 
@@ -298,6 +301,7 @@ class _Coupled(eqx.Module):
     g: Callable
     attention: Callable
     hold_attention: bool = eqx.field(static=True)
+    together: bool = eqx.field(static=True)  # for a batch, where f and g can
 
     def __call__(self, t, y, args):
         h, a = y
@@ -310,7 +314,7 @@ class _Coupled(eqx.Module):
         return dh, stop_gradient(da) if self.hold_attention else da
 
     def on_batch(self, y):
-        both = None if self.hold_attention else _beside(self.f, self.g)
+        both = _beside(self.f, self.g) if self.together else None
         return None if both is None else _attended_on_batch(both, self.attention, y[0])
 
 

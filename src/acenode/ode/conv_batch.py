@@ -28,31 +28,31 @@ class OnMaps(eqx.Module):
     def slope(self, t, y, args):
         plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
         given = self.fields, t, y, args
-        return _with_gradient_of(plain, self._slope)(given) if self.way.slopes else plain(given)
+        return _with_gradient_of(plain, self._slope)(given) if self.way.single_slopes else plain(given)
 
     def _slope(self, given):
         fields, t, y, args = given
-        return self._state(conv_steps.slopes(self._plan(y), t, self._maps(y, args), _weights(fields))[0], y)
+        return self._state(conv_steps.slopes(self._plan(y), t, self._maps(y, args), _weights(fields, y))[0], y)
 
     def space(self, y, args, evaluations):
-        return self.way.space(self._plan(y), self._maps(y, args), _weights(self.fields), evaluations)
+        return self.way.space(self._plan(y), self._maps(y, args), _weights(self.fields, y), evaluations)
 
     def first(self, t, y, args, kept, maps):
-        given = self._maps(y, args), _weights(self.fields)
+        given = self._maps(y, args), _weights(self.fields, y)
         slope, kept = conv_steps.slopes(self._plan(y), t, *given, kept, maps)
         return self._state(slope, y), kept
 
     def step(self, tableau, t, dt, y, slope, args, kept=None, maps=None):
-        given = self._maps(y, args), self._maps(slope), _weights(self.fields)
+        given = self._maps(y, args), self._maps(slope), _weights(self.fields, y)
         new, end, error, kept = conv_steps.step(self._plan(y), tableau, t, dt, *given, kept, maps)
         return self._state(new, y), self._state(end, y), self._state(error, y) if error else None, kept
 
     def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
-        given = self._maps(y, args), _weights(self.fields)
+        given = self._maps(y, args), _weights(self.fields, y)
         return conv_steps.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
-        given = self._maps(y, args), _weights(self.fields)
+        given = self._maps(y, args), _weights(self.fields, y)
         return self._state(conv_steps.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
 
     def _plan(self, y):
@@ -83,12 +83,15 @@ class _Plain(eqx.Module):
         return slopes if isinstance(y, tuple) else slopes[0]
 
 
-def _weights(fields: tuple[Any, ...]):
+def _weights(fields: tuple[Any, ...], y):
+    """In the precision of the states."""
+
     def of(field):
         layers = (Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)
         return Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
 
-    return tuple(map(of, fields))
+    dtype = jax.tree.leaves(y)[0].dtype
+    return jax.tree.map(lambda x: x.astype(dtype), tuple(map(of, fields)))
 
 
 def _with_gradient_of(plain, quick):

@@ -15,7 +15,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from .conv_steps import TAPS, Normal, Plan, backend
+from ..backend import backend
+from .conv_steps import TAPS, Normal, Plan
 from .convolution import EPSILON
 
 PIXELS = 64  # of a map, at most

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..backend import backend
 from .conv_batch import OnMaps
 from .conv_products import PRODUCTS
-from .conv_steps import backend
 from .convolution import Conv, ConvPrecision, GroupNorm
 from .solver import OnBatch
 
@@ -78,11 +78,13 @@ def _stack(one, other):
 
 def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
     """Fields for a batch; None where there is no quicker way for it than sample by sample."""
-    if not all(_as_made(field, h.shape[-1]) for field in fields):
+    groups = {norm.groups for field in fields for norm in field.norms if type(norm) is GroupNorm}
+    if len(groups) != 1 or not all(_as_made(field, h.shape[-1]) for field in fields):
         return None
     precisions = {conv.precision for field in fields for conv in field.convs}
     if precisions == {"float16"} and backend() in KERNELS_ON:
-        from .conv_gradient import KERNELS, usable  # slow to import
+        from .conv_block import usable  # slow to import
+        from .conv_gradient import KERNELS
 
         return OnMaps(fields, KERNELS) if usable(h) else None
     return OnMaps(fields, PRODUCTS) if len(precisions) == 1 and backend() in PRODUCTS_ON else None
@@ -96,7 +98,11 @@ def _as_made(field: ConvField, channels: int) -> bool:
         whole = type(conv) is Conv and conv.clock is not None and conv.bias is not None
         return whole and conv.weight.shape == shape and (conv.stride, conv.padding) == (1, 1)
 
-    return all(map(timed, field.convs)) and all(type(norm) is GroupNorm for norm in field.norms)
+    def of_channels(norm):
+        return type(norm) is GroupNorm and norm.affine.shape == (2, channels)
+
+    as_many = len(field.norms) == len(field.convs) + 1
+    return as_many and all(map(timed, field.convs)) and all(map(of_channels, field.norms))
 
 
 class ResidualBlock(eqx.Module):

@@ -29,7 +29,6 @@ from .conv_block import (
     quotient,
     read_rows,
     remainder,
-    usable as usable,
     warps_of,
     write_rows,
 )
@@ -202,4 +201,4 @@ def gradients(
     return tuple(answers)
 
 
-KERNELS = Way(prepare, space, evaluate, back, gradients, slopes=True)
+KERNELS = Way(prepare, space, evaluate, back, gradients, single_slopes=True)

@@ -3,7 +3,8 @@
 A neighbourhood is taken apart: the three pixels of a row side by side, times the weights of all three rows at once, and
 then three rows of what comes out are added up, each shifted by one. That is a third of the numbers to move that whole
 neighbourhoods are (`convolution.patches`), and the batch is one product. So is the gradient, forwards for the inputs
-and once more for the weights: there is nothing to put back pixel by pixel.
+and once more for the weights: there is nothing to put back pixel by pixel. Products are in full precision, as a CPU
+has no other.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..precision import products_in
 from .conv_steps import (
     TAPS,
     Back,
@@ -40,6 +42,7 @@ class Field(NamedTuple):
     biases: tuple
 
 
+@products_in("float32")
 def _prepare(plan: Plan, fields: Sequence[Weights]) -> list[Field]:
     def clock(layer: Layer):
         return neighbours_of_ones(plan.size, layer.clock.dtype) @ layer.clock.reshape(-1, TAPS).T
@@ -70,14 +73,15 @@ def _rounded(plan: Plan, x):
 def _space(plan: Plan, y: tuple, fields: tuple[Weights, ...], evaluations: int) -> Kept:
     rows, channels = y[0].shape
     maps = evaluations * (rows // plan.pixels)
-    values = jnp.zeros((maps * plan.pixels, channels), y[0].dtype)
-    normal = Normal(values, jnp.zeros((maps, channels), y[0].dtype))
-    return Kept(
-        (values,) * (0 if plan.attend is None else len(y)),
-        normal,
-        tuple((normal,) * len(field.layers) for field in fields),
-        (),
-    )
+    of_maps = lambda rows: jax.ShapeDtypeStruct((rows, channels), y[0].dtype)  # noqa: E731
+    values, normal = of_maps(maps * plan.pixels), Normal(of_maps(maps * plan.pixels), of_maps(maps))
+    states = 0 if plan.attend is None else len(y)
+    kept = Kept((values,) * states, normal, tuple((normal,) * len(field.layers) for field in fields), ())
+    # Each has a zero of its own. One array of zeros, of which all the others were copies, would be one more.
+    leaves, structure = jax.tree.flatten(kept)
+    zeros = lax.optimization_barrier([jnp.zeros((), leaf.dtype) for leaf in leaves])
+    filled = [jnp.broadcast_to(zero, leaf.shape) for zero, leaf in zip(zeros, leaves, strict=True)]
+    return jax.tree.unflatten(structure, filled)
 
 
 class _Maps(NamedTuple):
@@ -104,6 +108,7 @@ def _set(into, at, values):
     return into.at[at].set(values, unique_indices=True, mode="promise_in_bounds")
 
 
+@products_in("float32")
 def _evaluate(
     plan: Plan, fields: Sequence[Field], t, dt, node, y, weights, slopes, *, end=False, kept=None, maps=None, stage=0
 ) -> Evaluated:
@@ -123,7 +128,7 @@ def _evaluate(
         ):
             active = _rounded(plan, _active(normal, affine))
             added = (t + node * dt)[:, None, None] * clock + bias
-            normal, precision = _normalised(plan, _convolved(plan, _beside(plan, active), forwards) + added)
+            normal, precision = _normalised(plan, _convolved(plan, _left_and_right(plan, active), forwards) + added)
             of_field.append((normal, precision))
         normals.append(of_field)
         answers.append(scale_and_shift(normal, field.affines[-1], False))
@@ -165,13 +170,14 @@ def _normalised_back(plan: Plan, normal, precision, given, total, total_normal):
 def _over_group(plan: Plan, of_channels):
     """The mean over the channels of a group, at each of its channels.
 
-    As a product with a matrix. With reshapes and sums instead a training step took a third longer on x86.
+    As a product with a matrix. With reshapes and sums instead a training step took a third longer on x86. What is no
+    number in one group is none in all, as it would be after a convolution.
     """
     size = of_channels.shape[1] // plan.groups
     return of_channels @ jnp.kron(jnp.eye(plan.groups), jnp.full((size, size), 1 / size)).astype(of_channels.dtype)
 
 
-def _beside(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Float[Array, "rows n"]:
+def _left_and_right(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Float[Array, "rows n"]:
     """Of every pixel of every row, that to the left, itself and that to the right; rows of all samples together."""
     height, width = plan.size
     batch, _, channels = x.shape
@@ -183,7 +189,7 @@ def _beside(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Float[Array
 
 
 def _convolved(plan: Plan, beside, weight) -> Float[Array, "batch pixels channels"]:
-    """From pixels beside each other (`_beside`) and weights by rows (`_by_rows`)."""
+    """From pixels beside each other (`_left_and_right`) and weights by rows (`_by_rows`)."""
     height, width = plan.size
     channels = weight.shape[1] // 3
     shares = (beside @ weight).reshape(height, -1, width, 3 * channels)
@@ -193,7 +199,7 @@ def _convolved(plan: Plan, beside, weight) -> Float[Array, "batch pixels channel
 
 
 def _above_and_below(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Float[Array, "rows n"]:
-    """Of every pixel that above, itself and that below, in the order of `_beside`."""
+    """Of every pixel that above, itself and that below, in the order of `_left_and_right`."""
     height, width = plan.size
     batch, _, channels = x.shape
     x = jnp.swapaxes(x.reshape(batch, height, width, channels), 0, 1)
@@ -202,6 +208,7 @@ def _above_and_below(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Fl
     return near.reshape(-1, 3 * channels)
 
 
+@products_in("float32")
 def _back(
     plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before=None
 ) -> Back:
@@ -226,7 +233,7 @@ def _back(
                 break
             grad = _normalised_back(plan, normal, precision, *through)
             active = _active(normals[depth - 1][0], field.affines[depth - 1])
-            beside = _beside(plan, grad)
+            beside = _left_and_right(plan, grad)
             products = beside.T @ _above_and_below(plan, _rounded(plan, active))
             over_batch = times @ grad.reshape(len(t), -1)
             layers.append((products, over_batch))
@@ -242,6 +249,7 @@ def _back(
     return Back(tuple(x.reshape(-1, x.shape[-1]) for x in state), (), total)
 
 
+@products_in("float32")
 def _gradients(
     plan: Plan, fields: Sequence[Field], kept: Kept, maps, backs: dict[int, Back], sums
 ) -> tuple[Weights, ...]:
@@ -255,4 +263,4 @@ def _gradients(
     return tuple(Weights(tuple(affines), tuple(layer(*each) for each in layers)) for affines, layers in sums)
 
 
-PRODUCTS = Way(_prepare, _space, _evaluate, _back, _gradients, slopes=False)
+PRODUCTS = Way(_prepare, _space, _evaluate, _back, _gradients, single_slopes=False)

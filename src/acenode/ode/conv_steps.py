@@ -80,7 +80,7 @@ class Way(NamedTuple):
     evaluate: Callable  # (plan, prepared, t, dt, node, y, weights, slopes, ...): `Evaluated` at a stage
     back: Callable  # (plan, prepared, kept, maps, stage, t, dt, node, weights, terms, sums): `Back` through a stage
     gradients: Callable  # (plan, prepared, kept, maps, backs, sums): `Weights` of each field
-    slopes: bool  # whether a slope by itself is quicker so
+    single_slopes: bool  # whether it evaluates slopes outside of steps too
 
 
 class Plan(NamedTuple):
@@ -90,7 +90,7 @@ class Plan(NamedTuple):
     size: tuple[int, int]  # of a map
     groups: int  # of the norms
     attend: Callable | None  # the attended state from h and a, element by element; None where there is no a
-    half: bool  # whether convolutions take their inputs in half precision
+    half: bool  # whether convolutions take their inputs in half precision, if the way leaves it open
 
     @property
     def pixels(self) -> int:
@@ -98,14 +98,6 @@ class Plan(NamedTuple):
 
     def attended(self, state: Sequence):
         return state[0] if self.attend is None else self.attend(*state)
-
-
-def backend() -> str:
-    """Where programs run: on a default device that is set, if it is."""
-    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    if device is None:
-        return jax.default_backend()
-    return device if isinstance(device, str) else device.platform
 
 
 def neighbours_of_ones(size: tuple[int, int], dtype) -> Float[Array, "pixels taps"]:

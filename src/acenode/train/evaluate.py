@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from ..backend import backend
 from ..compiled import compiled
 from ..precision import Precision, check_precision, products_in
 from ..tasks.task import Task
@@ -131,7 +132,7 @@ def _metrics_of_each(layout: Layout, members, static, task, parts: Parts, data):
 def _parts(layout: Layout, rows: Array, eval_batch: int) -> Parts:
     """As many members as are computed at once, a divisor of those of a device or of `at_once`, and samples of each."""
     count, samples = layout.at_once or rows.shape[0] // layout.groups, min(eval_batch, rows.shape[1])
-    most = (AT_ONCE if jax.default_backend() == "cpu" else AT_ONCE_ACCELERATED) // samples
+    most = (AT_ONCE if backend() == "cpu" else AT_ONCE_ACCELERATED) // samples
     return Parts(max(k for k in range(1, count + 1) if count % k == 0 and k <= max(most, 1)), samples)
 
 

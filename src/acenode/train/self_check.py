@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..backend import backend
 from ..compiled import compiled, in_parallel
 from ..precision import jax_precision
 
@@ -41,7 +42,7 @@ def check_self_check(owner: str, given: object) -> None:
 
 def is_wanted(given: SelfCheck) -> bool:
     """`auto` checks on accelerators; the compiler for CPUs has not been seen to fail."""
-    return given == "always" or (given == "auto" and jax.default_backend() != "cpu")
+    return given == "always" or (given == "auto" and backend() != "cpu")
 
 
 class Parts(NamedTuple):

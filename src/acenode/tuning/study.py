@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..backend import backend
 from ..compiled import compiled_quickly
 from ..estimators.auto import CANDIDATES, Chosen, Work
 from ..estimators.base import Estimator
@@ -88,7 +89,7 @@ def tune(
     space = Space(names, sizes, **ranges, seed=settings.seed)
     work = estimator._work(task, data, folds)
     path = None if study is None else Path(study)
-    count = places or (8 if jax.default_backend() == "cpu" else 64)
+    count = places or (8 if backend() == "cpu" else 64)
     storage = Storage(work, space, path)
     search = _Search(work, storage, estimator, min(count, trials), devices, budget, shown, path)
     search.run(trials)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ...backend import backend
 from .adjoint import Tape, backward, ends_only, evaluations_kept, last_evaluation, maps_of_step
 from .interpolation import interpolant, read, read_weights
 from .runge_kutta import Tableau, all_finite, combine, select, stages
@@ -104,7 +105,7 @@ def _compact_size(field, y0: PyTree, control: Control) -> int:
     batch, numbers = leaves[0].shape[0], sum(leaf.size for leaf in leaves)
     wanted = control.compact
     if wanted == "auto":
-        wanted = batch >= _LEAST_SAMPLES and numbers >= _LEAST_NUMBERS and jax.default_backend() == "cpu"
+        wanted = batch >= _LEAST_SAMPLES and numbers >= _LEAST_NUMBERS and backend() == "cpu"
     return batch // _COMPACT if wanted and control.step is None and not is_coupled(field) else 0
 
 
