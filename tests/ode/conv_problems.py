@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from problems import noise
 
-from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, NeuralODE, Solver, conv_fields, conv_steps
+from acenode.ode import CoEvolvingODE, ConvField, ConvInitial, Elementwise, NeuralODE, Solver
 from acenode.ode.coevolve import _Attended, _CoupledAsOne
+from acenode.ode.conv import fields, steps
 from acenode.ode.evolve import _Alone
 from acenode.ode.solver import integrate, of_batch, step_size
 from acenode.ode.solver.runge_kutta import METHODS, Tableau, combine, stages
@@ -172,19 +173,19 @@ BOGACKI_SHAMPINE = Tableau(
 
 # --- inside an ODE --------------------------------------------------------------------------------------------
 
-OF_ITS_GRADIENT = {"slopes", "step", "replay"}  # what `conv_steps` does for the gradient of a solve
+OF_ITS_GRADIENT = {"slopes", "step", "replay"}  # what `conv.steps` does for the gradient of a solve
 
 
 def with_and_without(monkeypatch, expected: set[str], function, *inputs):
     """What a function of models and maps gives as it is, and where batches have nothing of their own."""
-    answers, known = [], {name: getattr(conv_steps, name) for name in (*OF_ITS_GRADIENT, "evaluate_again")}
+    answers, known = [], {name: getattr(steps, name) for name in (*OF_ITS_GRADIENT, "evaluate_again")}
     for quickly in BOTH_WAYS:
         called = set()
         if not quickly:
             without(monkeypatch)
         for name, one in known.items():
             spy = lambda *given, name=name, one=one, called=called: called.add(name) or one(*given)  # noqa: E731
-            monkeypatch.setattr(conv_steps, name, spy)
+            monkeypatch.setattr(steps, name, spy)
         answers.append(eqx.filter_jit(lambda *inputs: function(*inputs))(*inputs))  # new, so that it is traced again
         assert called == (expected if quickly else set())
     return answers
@@ -193,7 +194,7 @@ def with_and_without(monkeypatch, expected: set[str], function, *inputs):
 def without(monkeypatch) -> None:
     """Sample by sample."""
     for name in ("KERNELS_ON", "PRODUCTS_ON"):
-        monkeypatch.setattr(conv_fields, name, ())
+        monkeypatch.setattr(fields, name, ())
 
 
 def assert_same(monkeypatch, expected: set[str], function, *inputs, parts=(1e-3, 2e-2)) -> None:

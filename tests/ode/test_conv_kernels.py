@@ -48,13 +48,10 @@ from acenode.ode import (
     Residual,
     Solver,
     VectorField,
-    conv_block,
-    conv_fields,
-    conv_gradient,
-    convolution,
 )
 from acenode.ode.coevolve import _Attended, _CoupledAsOne
-from acenode.ode.conv_products import PRODUCTS
+from acenode.ode.conv import block, fields, gradient as of_kernels, layers
+from acenode.ode.conv.products import PRODUCTS
 from acenode.ode.evolve import _Alone
 from acenode.ode.solver import of_batch
 from acenode.ode.solver.runge_kutta import METHODS
@@ -70,10 +67,10 @@ def single_precision():
 @pytest.fixture
 def kernels(monkeypatch):
     """On the CPU, where the few rows of a test are enough for several parts of the gradient of a weight."""
-    monkeypatch.setattr(conv_fields, "KERNELS_ON", ("cpu", "gpu"))
-    monkeypatch.setattr(conv_fields, "PRODUCTS_ON", ())
-    monkeypatch.setattr(conv_gradient, "_ROWS", 16)
-    monkeypatch.setattr(conv_gradient, "_PARTS", 2)
+    monkeypatch.setattr(fields, "KERNELS_ON", ("cpu", "gpu"))
+    monkeypatch.setattr(fields, "PRODUCTS_ON", ())
+    monkeypatch.setattr(of_kernels, "_ROWS", 16)
+    monkeypatch.setattr(of_kernels, "_PARTS", 2)
 
 
 compiled_slope, compiled_step, compiled_gradient = map(eqx.filter_jit, (slope, step, gradient))
@@ -120,12 +117,12 @@ def rounded_norms(monkeypatch):
 
     def normalise(groups, x, affine):
         neutral = jnp.stack([jnp.ones_like(affine[0]), jnp.zeros_like(affine[0])])
-        out, kept = convolution._group_norm_fwd(groups, x, neutral)
+        out, kept = layers._group_norm_fwd(groups, x, neutral)
         return out.astype(jnp.float16).astype(jnp.float32) * affine[0] + affine[1], (*kept[:3], affine[0])
 
     plain = jax.custom_vjp(lambda *given: normalise(*given)[0], nondiff_argnums=(0,))
-    plain.defvjp(normalise, convolution._group_norm_bwd)
-    monkeypatch.setattr(convolution, "_group_norm", plain)
+    plain.defvjp(normalise, layers._group_norm_bwd)
+    monkeypatch.setattr(layers, "_group_norm", plain)
 
 
 def test_nothing_goes_back_through_a_relu_at_its_kink(kernels, rounded_norms):
@@ -212,7 +209,7 @@ def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
     assert found(h) == [None, None]
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     one, two = found(h)
-    assert one.way == two.way == conv_gradient.KERNELS
+    assert one.way == two.way == of_kernels.KERNELS
     one, two = (eqx.filter_eval_shape(each.slope, jnp.zeros(2), y, None) for each, y in ((one, h), (two, (h, h))))
     assert one.shape == h.shape and [each.shape for each in two] == [h.shape, h.shape]
 
@@ -220,7 +217,7 @@ def test_there_are_kernels_on_a_gpu_alone(monkeypatch):
 def test_there_are_none_where_a_cpu_is_set_as_the_default_device(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     h = single(2, 8, 8, 32)
-    assert [each.way for each in found(h)] == [conv_gradient.KERNELS] * 2
+    assert [each.way for each in found(h)] == [of_kernels.KERNELS] * 2
     with jax.default_device(jax.devices("cpu")[0]):
         assert [each.way for each in found(h)] == [PRODUCTS] * 2
 
@@ -229,7 +226,7 @@ def test_there_are_none_where_a_cpu_is_set_as_the_default_device(monkeypatch):
 def test_there_are_kernels_where_bfloat16_is_known(capability, there, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(compute_capability=capability)])
-    assert conv_block.usable(single(2, 8, 8, 32)) == there
+    assert block.usable(single(2, 8, 8, 32)) == there
 
 
 @pytest.mark.parametrize("size, channels", [((8, 8), 32), ((5, 7), 64), ((2, 32), 128)])
@@ -332,15 +329,15 @@ def for_cuda(function, *inputs) -> str:
 
 @pytest.fixture
 def compiler(monkeypatch):
-    monkeypatch.setattr(conv_block, "backend", lambda: "gpu")
-    monkeypatch.setattr(conv_fields, "backend", lambda: "gpu")
+    monkeypatch.setattr(block, "backend", lambda: "gpu")
+    monkeypatch.setattr(fields, "backend", lambda: "gpu")
 
     def copy(program, x, out):
         out[...] = x[...]
 
     shape = jax.ShapeDtypeStruct((16,), jnp.float32)
     try:
-        for_cuda(lambda x: conv_block.launch([copy], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
+        for_cuda(lambda x: block.launch([copy], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
     except (ImportError, NotImplementedError) as reason:
         pytest.skip(f"JAX makes no kernels for CUDA here: {reason}")
 

@@ -36,10 +36,10 @@ from problems import noise
 
 from acenode.ode import ConvField, Elementwise, NeuralODE, Solver
 from acenode.ode.coevolve import CoEvolvingODE, _Coupled
-from acenode.ode.conv_batch import OnMaps
-from acenode.ode.conv_gradient import KERNELS
-from acenode.ode.conv_products import PRODUCTS
-from acenode.ode.convolution import Conv, GroupNorm
+from acenode.ode.conv.batch import OnMaps
+from acenode.ode.conv.gradient import KERNELS
+from acenode.ode.conv.layers import Conv, GroupNorm
+from acenode.ode.conv.products import PRODUCTS
 from acenode.ode.evolve import _Alone
 from acenode.ode.solver import of_batch
 from acenode.ode.solver.runge_kutta import METHODS
@@ -185,7 +185,7 @@ def test_a_step_is_evaluated_again_only_where_it_was_not_kept(monkeypatch):
         jax.debug.callback(lambda t: evaluated.append(float(t)), t[0])
         return evaluate(plan, fields, t, *rest, **told)
 
-    monkeypatch.setattr("acenode.ode.conv_fields.PRODUCTS", PRODUCTS._replace(evaluate=counted))
+    monkeypatch.setattr("acenode.ode.conv.fields.PRODUCTS", PRODUCTS._replace(evaluate=counted))
     loss = eqx.filter_jit(eqx.filter_grad(lambda ode: ode(h0, jnp.array([0.0, 1.0])).h[:, -1].sum()))
     jax.block_until_ready(loss(ode))
     jax.effects_barrier()

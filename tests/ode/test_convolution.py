@@ -12,7 +12,7 @@ from jax.test_util import check_grads
 from problems import count, noise
 
 from acenode.ode import Conv, GroupNorm
-from acenode.ode.convolution import _half_product, _product, as_patches, patches
+from acenode.ode.conv.layers import _half_product, _product, as_patches, patches
 
 now = jnp.asarray(0.7)
 call = eqx.filter_jit(lambda layer, x: layer(x))

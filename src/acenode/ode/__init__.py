@@ -8,8 +8,7 @@ from .attention import (
 )
 from .coevolve import CoEvolvingODE as CoEvolvingODE
 from .constant import Constant as Constant
-from .conv_fields import ConvField as ConvField, ResidualBlock as ResidualBlock
-from .convolution import Conv as Conv, GroupNorm as GroupNorm
+from .conv import Conv as Conv, ConvField as ConvField, GroupNorm as GroupNorm, ResidualBlock as ResidualBlock
 from .covariance import (
     Covariance as Covariance,
     KalmanUpdate as KalmanUpdate,

@@ -1,8 +1,8 @@
-"""The fields of `conv_steps` by large products of matrices, for CPUs.
+"""The fields of `steps` by large products of matrices, for CPUs.
 
 A neighbourhood is taken apart: the three pixels of a row side by side, times the weights of all three rows at once, and
 then three rows of what comes out are added up, each shifted by one. That is a third of the numbers to move that whole
-neighbourhoods are (`convolution.patches`), and the batch is one product. So is the gradient, forwards for the inputs
+neighbourhoods are (`layers.patches`), and the batch is one product. So is the gradient, forwards for the inputs
 and once more for the weights: there is nothing to put back pixel by pixel. Products are in full precision, as a CPU
 has no other.
 """
@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..precision import products_in
-from .conv_steps import (
+from ...precision import products_in
+from .layers import EPSILON
+from .steps import (
     TAPS,
     Back,
     Evaluated,
@@ -29,7 +30,6 @@ from .conv_steps import (
     neighbours_of_ones,
     scale_and_shift,
 )
-from .convolution import EPSILON
 
 
 class Field(NamedTuple):

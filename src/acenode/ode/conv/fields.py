@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..backend import backend
-from .conv_batch import OnMaps
-from .conv_products import PRODUCTS
-from .convolution import Conv, ConvPrecision, GroupNorm
-from .solver import OnBatch
+from ...backend import backend
+from ..solver import OnBatch
+from .batch import OnMaps
+from .layers import Conv, ConvPrecision, GroupNorm
+from .products import PRODUCTS
 
 KERNELS_ON, PRODUCTS_ON = ("gpu",), ("cpu",)  # where a batch has which of them
 
@@ -83,8 +83,8 @@ def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
         return None
     precisions = {conv.precision for field in fields for conv in field.convs}
     if precisions == {"float16"} and backend() in KERNELS_ON:
-        from .conv_block import usable  # slow to import
-        from .conv_gradient import KERNELS
+        from .block import usable  # slow to import
+        from .gradient import KERNELS
 
         return OnMaps(fields, KERNELS) if usable(h) else None
     return OnMaps(fields, PRODUCTS) if len(precisions) == 1 and backend() in PRODUCTS_ON else None

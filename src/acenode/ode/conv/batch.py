@@ -7,8 +7,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from . import conv_steps
-from .conv_steps import Layer, Plan, Way, Weights
+from . import steps
+from .steps import Layer, Plan, Way, Weights
 
 
 class OnMaps(eqx.Module):
@@ -32,28 +32,28 @@ class OnMaps(eqx.Module):
 
     def _slope(self, given):
         fields, t, y, args = given
-        return self._state(conv_steps.slopes(self._plan(y), t, self._maps(y, args), _weights(fields, y))[0], y)
+        return self._state(steps.slopes(self._plan(y), t, self._maps(y, args), _weights(fields, y))[0], y)
 
     def space(self, y, args, evaluations):
         return self.way.space(self._plan(y), self._maps(y, args), _weights(self.fields, y), evaluations)
 
     def first(self, t, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields, y)
-        slope, kept = conv_steps.slopes(self._plan(y), t, *given, kept, maps)
+        slope, kept = steps.slopes(self._plan(y), t, *given, kept, maps)
         return self._state(slope, y), kept
 
     def step(self, tableau, t, dt, y, slope, args, kept=None, maps=None):
         given = self._maps(y, args), self._maps(slope), _weights(self.fields, y)
-        new, end, error, kept = conv_steps.step(self._plan(y), tableau, t, dt, *given, kept, maps)
+        new, end, error, kept = steps.step(self._plan(y), tableau, t, dt, *given, kept, maps)
         return self._state(new, y), self._state(end, y), self._state(error, y) if error else None, kept
 
     def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields, y)
-        return conv_steps.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
+        return steps.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
         given = self._maps(y, args), _weights(self.fields, y)
-        return self._state(conv_steps.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
+        return self._state(steps.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
 
     def _plan(self, y):
         field = self.fields[0]

@@ -1,4 +1,4 @@
-"""The gradient of an evaluation by kernels (`conv_kernels`), from what it kept.
+"""The gradient of an evaluation by kernels (`kernels`), from what it kept.
 
 Gradients are small numbers, beyond the range of half precision: they, and what they are multiplied by, are rounded to
 bfloat16. There is no derivative of these gradients: a Hessian needs the plain form (`Conv(precision=None)`).
@@ -15,7 +15,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from .conv_block import (
+from .block import (
     OF_BIAS,
     OF_SCALE,
     OF_SHIFT,
@@ -32,8 +32,8 @@ from .conv_block import (
     warps_of,
     write_rows,
 )
-from .conv_kernels import Field, evaluate, prepare, space
-from .conv_steps import TAPS, Back, Kept, Layer, Plan, Way, Weights, scale_and_shift
+from .kernels import Field, evaluate, prepare, space
+from .steps import TAPS, Back, Kept, Layer, Plan, Way, Weights, scale_and_shift
 
 _ROWS = 64  # of a matrix that a program of the gradient of weights reads at a time
 _PARTS = 32  # the gradient of a weight is added up in so many parts

@@ -15,9 +15,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from ..backend import backend
-from .conv_steps import TAPS, Normal, Plan
-from .convolution import EPSILON
+from ...backend import backend
+from .layers import EPSILON
+from .steps import TAPS, Normal, Plan
 
 PIXELS = 64  # of a map, at most
 # Rows of sums over the pixels of a sample: for each tap, of the gradient where it has that neighbour, and then these.

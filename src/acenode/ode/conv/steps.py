@@ -1,8 +1,8 @@
 """Steps of an ODE on feature maps for a whole batch, and their gradients, from what evaluations of its fields keep.
 
 The fields are those of `ConvField`, f alone or f and g on the same attended state. How they are evaluated, forwards and
-backwards, is a `Way`: by kernels for a GPU (`conv_kernels`), or by the products of matrices that a CPU is quick at
-(`conv_products`). When to stop, which steps count and how long the next one is remain the solver's affair. `ConvField`
+backwards, is a `Way`: by kernels for a GPU (`kernels`), or by the products of matrices that a CPU is quick at
+(`products`). When to stop, which steps count and how long the next one is remain the solver's affair. `ConvField`
 and `runge_kutta.stages` are the plain twins, with which tests compare.
 
 A batch of maps is one matrix, a row for each pixel of each sample. A state is the map h, or h and the attention a. The
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .solver.runge_kutta import Tableau, combine
+from ..solver.runge_kutta import Tableau, combine
 
 TAPS = 9  # pixels of a neighbourhood
 

@@ -1,4 +1,4 @@
-"""The fields of `conv_steps` by kernels for a GPU: group norm, ReLU and timed 3 x 3 convolutions of f and of g.
+"""The fields of `steps` by kernels for a GPU: group norm, ReLU and timed 3 x 3 convolutions of f and of g.
 
 Feature maps are small (8 x 8, 64 channels), so what XLA spends its time on is to write every neighbourhood to memory
 and to start many small operations. Here a program has the whole map of a sample, so that it can normalise what it
@@ -6,7 +6,7 @@ makes. An evaluation of f and g is one kernel for the state of the stage, the at
 each convolution with the norm behind it, of both fields side by side.
 
 Convolutions take inputs in half precision and add up in single precision, as `Conv(precision="float16")` does; what
-norms make, and slopes, are rounded to half precision too. `conv_gradient` has the kernels of the gradient.
+norms make, and slopes, are rounded to half precision too. `gradient` has the kernels of the gradient.
 """
 
 import functools as ft
@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..precision import matmul, products_in
-from .conv_block import Block, OfStep, Shapes, launch, read_rows, warps_of
-from .conv_steps import TAPS, Evaluated, Kept, Layer, Normal, Plan, Weights, neighbours_of_ones, scale_and_shift
+from ...precision import matmul, products_in
+from .block import Block, OfStep, Shapes, launch, read_rows, warps_of
+from .steps import TAPS, Evaluated, Kept, Layer, Normal, Plan, Weights, neighbours_of_ones, scale_and_shift
 
 
 def _taps(layer: Layer) -> Float[Array, "taps inputs outputs"]:

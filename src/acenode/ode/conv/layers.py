@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..precision import Precision, check_precision, matmul, products_in
+from ...precision import Precision, check_precision, matmul, products_in
 
 ConvPrecision = Precision | Literal["float16"]
 
@@ -74,7 +74,7 @@ class Conv(eqx.Module):
     `precision` is that of its products (`acenode.precision`), `None` that around it. `float16` rounds inputs in single
     precision to half precision, on every kind of machine: ten binary digits, as in tf32, and half of the bytes to move.
     Its range is narrow, so inputs have to be of the order of one, as group norm makes them. Its gradient is in tf32,
-    or in bfloat16 where whole steps have kernels (`conv_gradient`).
+    or in bfloat16 where whole steps have kernels (`gradient`).
     """
 
     weight: Float[Array, "outputs kernel kernel inputs"]  # outputs first: so its gradient is the quickest product
