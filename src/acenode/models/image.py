@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import Linear
 from ..ode import Conv, GroupNorm, Path, Stats
-from ..ode.conv import ConvPrecision
+from ..ode.conv.layers import ConvPrecision
 
 
 class Stem(eqx.Module):

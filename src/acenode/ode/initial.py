@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..layers import Linear
 from .constant import Constant
-from .conv import Conv, ConvPrecision, GroupNorm
+from .conv.layers import Conv, ConvPrecision, GroupNorm
 
 _FLAT = 1e-6  # a dimension with a smaller standard deviation counts as constant
 

@@ -35,7 +35,7 @@ from ..ode import (
     Solver,
 )
 from ..ode.coevolve import Evolution
-from ..ode.conv import ConvPrecision
+from ..ode.conv.layers import ConvPrecision
 from ..tasks import ImageClassification, LabelledImages
 from ..train import Recipe
 from .image_analysis import attention_maps, cell_edges, silhouettes, tsne

@@ -5,4 +5,4 @@ CPU (`products`) or by kernels on a GPU (`kernels`, `gradient`, and what both ar
 """
 
 from .fields import ConvField as ConvField, ResidualBlock as ResidualBlock
-from .layers import Conv as Conv, ConvPrecision as ConvPrecision, GroupNorm as GroupNorm
+from .layers import Conv as Conv, GroupNorm as GroupNorm
