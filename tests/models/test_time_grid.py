@@ -50,12 +50,13 @@ def test_a_series_that_does_not_fit_says_so():
     assert not call([0.0, 100.0], [1.0]).enough
 
 
-times = st.lists(st.floats(0, 6), min_size=1, max_size=5).map(sorted)
+moment = st.floats(0, 6).map(lambda t: round(t, 12))  # apart by no subnormal number, which the compiler takes for zero
+times = st.lists(moment, min_size=1, max_size=5).map(sorted)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(times, st.lists(st.floats(0, 6), min_size=1, max_size=5))
+@given(times, st.lists(moment, min_size=1, max_size=5))
 def test_every_moment_is_reached_in_steps_of_at_most_the_given_size(rows, queries):
     rows = (rows + [rows[-1]] * 5)[:5]
     queries = (queries + [queries[-1]] * 5)[:5]
