@@ -34,7 +34,7 @@ from conv_problems import (
 )
 from problems import noise
 
-from acenode.ode import ConvField, Elementwise, NeuralODE, Solver
+from acenode.ode import ConvField, ConvInitial, Elementwise, NeuralODE, Solver
 from acenode.ode.coevolve import CoEvolvingODE, _Coupled
 from acenode.ode.conv.batch import OnMaps
 from acenode.ode.conv.gradient import KERNELS
@@ -251,9 +251,9 @@ def test_the_guide_says_what_is_kept_of_a_sample():
         return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(space, state)))
 
     one, eight, none = ([size(way, n) for way in (KERNELS, PRODUCTS)] for n in (1, 1 + 9 * 6, 1 + 6))
-    assert f"one evaluation | {one[0] / 1e3:.0f} kB | {one[1] / 1e3:.0f} kB |" in guide
-    assert f"8, the default | {eight[0] / 1e6:.1f} MB | {eight[1] / 1e6:.1f} MB |" in guide
-    assert f"0 | {none[0] / 1e6:.1f} MB | {none[1] / 1e6:.1f} MB |" in guide
+    assert f"| one evaluation | {one[0] / 1e3:.0f} kB | {one[1] / 1e3:.0f} kB |" in guide
+    assert f"| `kept_steps=8`, the default | {eight[0] / 1e6:.1f} MB | {eight[1] / 1e6:.1f} MB |" in guide
+    assert f"| `kept_steps=0` | {none[0] / 1e6:.1f} MB | {none[1] / 1e6:.1f} MB |" in guide
 
 
 def test_what_is_read_between_steps_has_the_plain_slopes(monkeypatch):
@@ -304,6 +304,17 @@ def in_groups(count: int) -> GroupNorm:
 )
 def test_fields_with_other_layers_have_none(where, layers):
     assert of_batch(eqx.tree_at(where, field(8, 1), layers()), noise(2, 3, 4, 8)) is None
+
+
+def test_a_layer_of_a_users_own_is_solved_on_its_own():
+    class Halved(eqx.Module):
+        def __call__(self, x, t):
+            return 0.5 * t * x
+
+    other = eqx.tree_at(lambda f: f.convs[0], field(8, 1), Halved())
+    assert other.beside(field(8, 1)) is None and field(8, 1).beside(other) is None
+    ode = CoEvolvingODE(field(8, 1), other, Elementwise(), ConvInitial(8, 1, key=jax.random.key(3)), EULER)
+    assert np.isfinite(ode(noise(2, 3, 4, 8), jnp.array([0.0, 1.0])).h).all()
 
 
 def test_other_machines_have_none(monkeypatch):

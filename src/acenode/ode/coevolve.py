@@ -241,7 +241,7 @@ class CoEvolvingODE(eqx.Module):
         assert self.g is not None  # checked by __init__
         together = bool(self.stacked) and not self.hold_attention
         both = _beside(self.f, self.g) if together else None
-        if both is not None and (self.stacked is True or backend() != "cpu"):
+        if both is not None and (self.stacked != "auto" or backend() != "cpu"):
             return _CoupledAsOne(both, self.attention)
         return _Coupled(self.f, self.g, self.attention, self.hold_attention, both is not None)
 

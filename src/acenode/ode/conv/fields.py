@@ -43,9 +43,10 @@ class ConvField(eqx.Module):
     def beside(self, other: "ConvField") -> "_Stacked | None":
         """This field and another as one, which answers with both derivatives: half as many, larger operations.
 
-        None where their convolutions have not the same precision.
+        None where their convolutions are of another kind or have not the same precision.
         """
-        alike = len({conv.precision for conv in (*self.convs, *other.convs)}) == 1
+        convs = (*self.convs, *other.convs)
+        alike = all(type(conv) is Conv for conv in convs) and len({conv.precision for conv in convs}) == 1
         return _Stacked(self, other) if alike else None
 
 

@@ -96,7 +96,7 @@ def _state_back_kernel(plan: Plan, stage: int, sample, grads, turned, affines, k
 
 
 def back(
-    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before=None
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before
 ) -> Back:
     """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
     shapes, warps = Shapes.of(plan, terms[0][0]), warps_of(terms[0][0].shape[1])

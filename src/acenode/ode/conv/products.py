@@ -210,7 +210,7 @@ def _above_and_below(plan: Plan, x: Float[Array, "batch pixels channels"]) -> Fl
 
 @products_in("float32")
 def _back(
-    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before=None
+    plan: Plan, fields: Sequence[Field], kept: Kept, maps, stage: int, t, dt, node, weights, terms, before
 ) -> Back:
     """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
     held, times = _Maps(plan, maps[stage]), jnp.stack([jnp.ones_like(t), t + node * dt])

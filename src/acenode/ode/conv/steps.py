@@ -90,7 +90,7 @@ class Plan(NamedTuple):
     size: tuple[int, int]  # of a map
     groups: int  # of the norms
     attend: Callable | None  # the attended state from h and a, element by element; None where there is no a
-    half: bool  # whether convolutions take their inputs in half precision, if the way leaves it open
+    half: bool  # whether convolutions take their inputs in half precision; by kernels they always do
 
     @property
     def pixels(self) -> int:
