@@ -48,9 +48,9 @@ def _machine(file: dict[str, Any]) -> str:
 
 
 def _timed(found: Found, part: str) -> list[str]:
-    """Median milliseconds of each way, a column for each machine."""
+    """Median milliseconds of each way, a column for each machine; in the order of the file that has most of them."""
     kept = [(machine, f[part]) for machine, f in found if part in f]
-    ways = list(dict.fromkeys(way for _, rows in kept for way in rows))
+    ways = list(dict.fromkeys(way for _, rows in sorted(kept, key=lambda own: -len(own[1])) for way in rows))
     rows = [[plain(way), *(_milliseconds(own.get(way)) for _, own in kept)] for way in ways]
     return table(["median time", *(machine for machine, _ in kept)], rows)
 
