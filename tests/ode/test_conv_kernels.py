@@ -27,6 +27,7 @@ from conv_problems import (
     half,
     lifted,
     of_batch_mates,
+    own_program,
     perturbed,
     replay,
     single,
@@ -73,7 +74,7 @@ def kernels(monkeypatch):
     monkeypatch.setattr(of_kernels, "_PARTS", 2)
 
 
-compiled_slope, compiled_step, compiled_gradient = map(eqx.filter_jit, (slope, step, gradient))
+compiled_slope, compiled_step, compiled_gradient = map(own_program, (slope, step, gradient))
 
 
 @pytest.mark.parametrize("problem", [alone, frozen, lifted, deep_f])
@@ -337,7 +338,7 @@ def compiler(monkeypatch):
 
     shape = jax.ShapeDtypeStruct((16,), jnp.float32)
     try:
-        for_cuda(lambda x: block.launch([copy], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
+        for_cuda(lambda x: block.launch([block.Kernel(copy)], [(x,)], [shape], 1, warps=4), jnp.zeros(16))
     except (ImportError, NotImplementedError) as reason:
         pytest.skip(f"JAX makes no kernels for CUDA here: {reason}")
 
@@ -360,3 +361,15 @@ def test_the_compiler_for_cuda_takes_the_steps_of_an_ensemble_and_their_gradient
     field, y, _ = evolved(128)
     both = stack([field, field]), stack([y, y])
     assert "triton" in for_cuda(jax.vmap(lambda field, y: step_and_gradient(field, y, None)), *both)
+
+
+def test_stages_that_are_alike_have_their_kernels_in_common(compiler):
+    """Every stage has its own time and its own weights of slopes, and yet a kernel is compiled once."""
+    field, y, args = alone()
+    kernels = lambda program: for_cuda(program, field, y).count("xla.gpu.triton")  # noqa: E731
+    one = lambda field, y: step(field, y, args, METHODS["dopri5"], True)  # noqa: E731
+    two = lambda field, y: one(field, one(field, y)[0])  # noqa: E731
+    three = lambda field, y: one(field, two(field, y)[0])  # noqa: E731
+    # The state from so many slopes as a stage has, six of them, and one for its convolution.
+    assert kernels(one) == 7
+    assert kernels(three) == kernels(two) <= 8

@@ -38,24 +38,46 @@ def _has_bfloat16() -> bool:
     return capability is None or (capability[0].isdigit() and float(capability) >= 8)
 
 
-class OfStep(NamedTuple):
-    """Which map of what is kept is a sample's, at this stage of a step."""
+class Stage(NamedTuple):
+    """A stage of a step of every sample. Its numbers are arrays, so that one kernel serves every stage."""
 
-    maps: Any  # of every stage and sample
-    stage: int
+    t: Any  # of each sample, at the beginning of its step
+    dt: Any  # likewise
+    node: Any  # a number
+    number: Any  # likewise
+    maps: Any = None  # which map of what is kept is whose, of each evaluation and sample; None where nothing is kept
+
+    @classmethod
+    def of(cls, t, dt, node: float, number: int, maps=None) -> "Stage":
+        return cls(t, dt, jnp.array([node], t.dtype), jnp.array([number], jnp.int32), maps)
 
 
-def launch(kernels: Sequence[Callable], given: Sequence, written: Sequence, programs: int, *, warps: int):
+class Kernel(NamedTuple):
+    """`function(*told, program, ..., out)`, where `told` is what is known before it is compiled."""
+
+    function: Callable
+    told: tuple = ()
+
+
+def launch(kernels: Sequence[Kernel], given: Sequence, written: Sequence, programs: int, *, warps: int):
     """Kernels side by side, each with its own tree of arrays to read, and of shapes to write: what these become.
 
-    An array in the place of a shape is written into: what a kernel leaves out of it stays.
+    An array in the place of a shape is written into: what a kernel leaves out of it stays. Kernels that are alike are
+    traced and lowered once.
     """
-    interpret = backend() == "cpu"  # for tests
-    params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=_PIPELINED)
-    leaves, structure = jax.tree.flatten(tuple(given))
     targets, answers = jax.tree.flatten(tuple(written))
+    shapes = tuple(jax.ShapeDtypeStruct(target.shape, target.dtype) for target in targets)
     into = {k: target for k, target in enumerate(targets) if not isinstance(target, jax.ShapeDtypeStruct)}
-    shapes = [jax.ShapeDtypeStruct(target.shape, target.dtype) for target in targets]
+    interpret = backend() == "cpu"  # for tests
+    told = tuple(kernels), shapes, answers, programs, warps, interpret
+    return jax.tree.unflatten(answers, _launch(told, tuple(given), into))
+
+
+@ft.partial(jax.jit, static_argnums=0)
+def _launch(told: tuple, given: tuple, into: dict[int, Array]) -> Sequence[Array]:
+    kernels, shapes, answers, programs, warps, interpret = told
+    params = None if interpret else triton.CompilerParams(num_warps=warps, num_stages=_PIPELINED)
+    leaves, structure = jax.tree.flatten(given)
     given_first = len(leaves) + len(into)
 
     def kernel(*refs):
@@ -63,25 +85,28 @@ def launch(kernels: Sequence[Callable], given: Sequence, written: Sequence, prog
         writes = jax.tree.unflatten(answers, refs[given_first:])
         which, program = pl.program_id(0), pl.program_id(1)
         for k, (each, read, write) in enumerate(zip(kernels, reads, writes, strict=True)):
-            run = ft.partial(each, program, *read, write)
+            run = ft.partial(each.function, *each.told, program, *read, write)
             run() if len(kernels) == 1 else pl.when(which == k)(run)
 
-    grid = (len(kernels), programs)
-    name = getattr(kernels[0], "func", kernels[0]).__name__
     called = pl.pallas_call(
         kernel,
         out_shape=shapes,
-        grid=grid,
+        grid=(len(kernels), programs),
         input_output_aliases={len(leaves) + n: k for n, k in enumerate(into)},
         interpret=interpret,
         compiler_params=params,
-        name=name,
+        name=kernels[0].function.__name__,
     )
-    return jax.tree.unflatten(answers, called(*leaves, *into.values()))
+    return called(*leaves, *into.values())
 
 
 def warps_of(channels: int) -> int:
     return 4 if channels <= 64 else 8
+
+
+def number(array, place: int = 0):
+    """One of an array of numbers."""
+    return triton.load(array.at[jnp.int32(place)])
 
 
 def numbers(count: int):
@@ -121,13 +146,28 @@ def neighbour(pixel, tap, size: tuple[int, int]):
 class Block:
     """The rows of this program: the pixels of its sample. In what is kept they are those of one of many maps."""
 
-    def __init__(self, plan: Plan, sample, channels: int, of_step: "OfStep | None" = None):
-        self.plan, self.sample, self.channels = plan, sample, channels
+    def __init__(self, plan: Plan, sample, channels: int, stage: Stage):
+        self.plan, self.sample, self.channels, self.stage = plan, sample, channels, stage
         self.pixel = numbers(PIXELS)
         self.rows, self.there = sample * plan.pixels + self.pixel, self.pixel < plan.pixels
-        if of_step is not None:
-            self.map = triton.load(of_step.maps.at[jnp.int32(of_step.stage), sample])
+        if stage.maps is not None:
+            self.map = triton.load(stage.maps.at[number(stage.number), sample])
             self.kept_rows = self.map * plan.pixels + self.pixel
+
+    @property
+    def length(self):
+        """Of the step."""
+        return triton.load(self.stage.dt.at[self.sample])
+
+    @property
+    def time(self):
+        """Of the stage."""
+        return triton.load(self.stage.t.at[self.sample]) + number(self.stage.node) * self.length
+
+    def combined(self, weights, matrices):
+        """The step's length times the sum of these, each by its weight."""
+        terms = (number(weights, k) * self.read(matrix) for k, matrix in enumerate(matrices))
+        return self.length * sum(terms)
 
     def read(self, matrix):
         return read_rows(matrix, self.rows, self.there).astype(jnp.float32)
@@ -140,10 +180,6 @@ class Block:
 
     def keep(self, matrix, values) -> None:
         write_rows(matrix, self.kept_rows, values, self.there)
-
-    def number(self, of_samples):
-        """The sample's own."""
-        return triton.load(of_samples.at[self.sample])
 
     def kept_row(self, matrix):
         """Where the map's own row is in a matrix that has one for each."""

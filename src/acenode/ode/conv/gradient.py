@@ -4,7 +4,6 @@ Gradients are small numbers, beyond the range of half precision: they, and what 
 bfloat16. There is no derivative of these gradients: a Hessian needs the plain form (`Conv(precision=None)`).
 """
 
-import functools as ft
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,10 +20,12 @@ from .block import (
     OF_SHIFT,
     SUMS,
     Block,
-    OfStep,
+    Kernel,
     Shapes,
+    Stage,
     launch,
     neighbour,
+    number,
     numbers,
     quotient,
     read_rows,
@@ -40,25 +41,20 @@ _PARTS = 32  # the gradient of a weight is added up in so many parts
 _TOGETHER = 3  # taps in one program of it: those of a row
 
 
-def _answer_back_kernel(
-    plan: Plan, weights, node: float, stage: int, sample, t, dt, terms, kept, maps, affine, before, out
-) -> None:
+def _answer_back_kernel(plan: Plan, sample, stage: Stage, weights, terms, kept, affine, before, out) -> None:
     """Back through the last norm of a field, from gradients that make that of its answer."""
-    block = Block(plan, sample, kept.normal.shape[1], OfStep(maps, stage))
-    length = block.number(dt)
-    time = block.number(t) + node * length
-    given = length * sum(w * block.read(term) for w, term in zip(weights, terms, strict=True))
-    _norm_back(block, kept, block.read_kept(kept.normal), affine, given, time, before, out)
+    block = Block(plan, sample, kept.normal.shape[1], stage)
+    _norm_back(block, kept, block.read_kept(kept.normal), affine, block.combined(weights, terms), before, out)
 
 
-def _norm_back(block: Block, kept, normal, affine, given, time, before, out) -> None:
+def _norm_back(block: Block, kept, normal, affine, given, before, out) -> None:
     """Back through a norm that a convolution is below, and what is summed on the way."""
     scale = affine[0, :]
     of_shift, of_scale = jnp.sum(given, axis=0), jnp.sum(given * normal, axis=0)
     back = block.normalised_back(kept, normal, scale[None, :] * given, scale * of_shift, scale * of_scale)
     grad, sums = out
     block.write(grad, back)
-    block.add_sums(before, sums, of_shift, of_scale, back, time)
+    block.add_sums(before, sums, of_shift, of_scale, back, block.time)
 
 
 def _through_relu(block: Block, normal, affine, grad, turned):
@@ -66,19 +62,16 @@ def _through_relu(block: Block, normal, affine, grad, turned):
     return jnp.where(scale_and_shift(normal, affine, False) > 0, block.conv(grad, block.rows, turned), 0.0)
 
 
-def _layer_back_kernel(
-    plan: Plan, node: float, stage: int, sample, t, dt, grad, turned, kept, maps, affine, before, out
-) -> None:
+def _layer_back_kernel(plan: Plan, sample, stage: Stage, grad, turned, kept, affine, before, out) -> None:
     """Back through a convolution, the ReLU below it and the norm below that."""
-    block = Block(plan, sample, grad.shape[1], OfStep(maps, stage))
+    block = Block(plan, sample, grad.shape[1], stage)
     normal = block.read_kept(kept.normal)
-    given = _through_relu(block, normal, affine, grad, turned)
-    _norm_back(block, kept, normal, affine, given, block.number(t) + node * block.number(dt), before, out)
+    _norm_back(block, kept, normal, affine, _through_relu(block, normal, affine, grad, turned), before, out)
 
 
-def _state_back_kernel(plan: Plan, stage: int, sample, grads, turned, affines, kept, state, maps, before, out) -> None:
+def _state_back_kernel(plan: Plan, sample, stage: Stage, grads, turned, affines, kept, state, before, out) -> None:
     """Back through the first convolution of every field, their norm and the attention, to the state."""
-    block = Block(plan, sample, grads[0].shape[1], OfStep(maps, stage))
+    block = Block(plan, sample, grads[0].shape[1], stage)
     of_state, sums = out
     normal = block.read_kept(kept.normal)
     totals: Any = None
@@ -100,12 +93,13 @@ def back(
 ) -> Back:
     """From `dt * sum_j weights[j] * terms[k][j]`, the gradient of the slope of field k at a stage."""
     shapes, warps = Shapes.of(plan, terms[0][0]), warps_of(terms[0][0].shape[1])
+    at, of_terms = Stage.of(t, dt, node, stage, maps), jnp.array(weights, t.dtype)
     nothing: list[list[Any]] = [[None] * (field.depth + 1) for field in fields]
     before, sums = before or nothing, [list(of_field) for of_field in nothing]
     out = (shapes.maps(jnp.bfloat16), shapes.sums())
-    kernels = [ft.partial(_answer_back_kernel, plan, weights, node, stage)] * len(fields)
+    kernels = [Kernel(_answer_back_kernel, (plan,))] * len(fields)
     given = [
-        (t, dt, terms[k], kept.others[k][-1], maps, field.affines[-1], before[k][-1]) for k, field in enumerate(fields)
+        (at, of_terms, terms[k], kept.others[k][-1], field.affines[-1], before[k][-1]) for k, field in enumerate(fields)
     ]
     answers = launch(kernels, given, [out] * len(fields), shapes.samples, warps=warps)
     grads = [[answer[0]] for answer in answers]  # the last layer's first
@@ -116,44 +110,44 @@ def back(
         given = []
         for k in going:
             field, depth = fields[k], fields[k].depth - above
-            norm = kept.others[k][depth - 1], maps, field.affines[depth], before[k][depth]
-            given.append((t, dt, grads[k][-1], field.turned[depth], *norm))
-        kernels = [ft.partial(_layer_back_kernel, plan, node, stage)] * len(going)
+            norm = kept.others[k][depth - 1], field.affines[depth], before[k][depth]
+            given.append((at, grads[k][-1], field.turned[depth], *norm))
+        kernels = [Kernel(_layer_back_kernel, (plan,))] * len(going)
         answers = launch(kernels, given, [out] * len(going), shapes.samples, warps=warps)
         for k, answer in zip(going, answers, strict=True):
             grads[k].append(answer[0])
             sums[k][fields[k].depth - above] = answer[1]
     given = (
+        at,
         [grad[-1] for grad in grads],
         [field.turned[0] for field in fields],
         [field.affines[0] for field in fields],
         kept.first,
         kept.state,
-        maps,
         [each[0] for each in before],
     )
     # Sums of a few of these follow, so that their rounding is no more than that of the gradients they are made of.
     out = ((shapes.maps(jnp.bfloat16),) * max(len(kept.state), 1), (shapes.sums(),) * len(fields))
-    kernel = ft.partial(_state_back_kernel, plan, stage)
-    ((of_state, firsts),) = launch([kernel], [given], [out], shapes.samples, warps=warps)
+    ((of_state, firsts),) = launch([Kernel(_state_back_kernel, (plan,))], [given], [out], shapes.samples, warps=warps)
     for k, first in enumerate(firsts):
         sums[k][0] = first
     return Back(of_state, tuple(tuple(grad[::-1]) for grad in grads), tuple(map(tuple, sums)))
 
 
-def _weight_kernel(plan: Plan, stages: Sequence[int], program, active, maps, given, parts) -> None:
-    """A part of the gradient of the weights of some taps."""
+def _weight_kernel(plan: Plan, count: int, number_of_parts: int, program, active, maps, stages, given, parts) -> None:
+    """A part of the gradient of the weights of some taps; it reads `count` rows of a matrix at a time."""
     channels = active.shape[1]
-    first, part = _TOGETHER * quotient(program, _PARTS), remainder(program, _PARTS)
-    count = given[0].shape[0]
-    each = pl.cdiv(pl.cdiv(count, _ROWS), _PARTS)
+    first, part = _TOGETHER * quotient(program, number_of_parts), remainder(program, number_of_parts)
+    every = given[0].shape[0]
+    each = pl.cdiv(pl.cdiv(every, count), number_of_parts)
     totals = tuple(jnp.zeros((channels, channels), jnp.float32) for _ in range(_TOGETHER))
-    for stage, grad in zip(stages, given, strict=True):
+    for i, grad in enumerate(given):
+        stage = number(stages, i)
 
         def add(k, totals, stage=stage, grad=grad):
-            rows = (part * each + k) * _ROWS + numbers(_ROWS)
-            known, pixel = rows < count, remainder(rows, plan.pixels)
-            at = triton.load(maps.at[jnp.int32(stage), quotient(rows, plan.pixels)], mask=known, other=0)
+            rows = (part * each + k) * count + numbers(count)
+            known, pixel = rows < every, remainder(rows, plan.pixels)
+            at = triton.load(maps.at[stage, quotient(rows, plan.pixels)], mask=known, other=0)
             back = read_rows(grad, rows, known)
 
             def of_tap(i):
@@ -174,8 +168,8 @@ def _weight_gradient(
     """From the inputs of a convolution and the gradients of what it answers, at every stage."""
     channels = active.shape[1]
     shape = jax.ShapeDtypeStruct((_PARTS * TAPS * channels, channels), jnp.float32)
-    kernel, warps, programs = ft.partial(_weight_kernel, plan, stages), warps_of(channels), TAPS // _TOGETHER * _PARTS
-    (parts,) = launch([kernel], [(active, maps, given)], [shape], programs, warps=warps)
+    kernel, read = Kernel(_weight_kernel, (plan, _ROWS, _PARTS)), (active, maps, jnp.array(stages, jnp.int32), given)
+    (parts,) = launch([kernel], [read], [shape], TAPS // _TOGETHER * _PARTS, warps=warps_of(channels))
     total = parts.reshape(_PARTS, TAPS, channels, channels).sum(axis=0)
     return jnp.transpose(total, (1, 0, 2)).reshape(channels, 3, 3, channels)
 

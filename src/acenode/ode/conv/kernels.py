@@ -9,7 +9,6 @@ Convolutions take inputs in half precision and add up in single precision, as `C
 norms make, and slopes, are rounded to half precision too. `gradient` has the kernels of the gradient.
 """
 
-import functools as ft
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ...precision import matmul, products_in
-from .block import Block, OfStep, Shapes, launch, read_rows, warps_of
+from .block import Block, Kernel, Shapes, Stage, launch, read_rows, warps_of
 from .steps import TAPS, Evaluated, Kept, Layer, Normal, Plan, Weights, neighbours_of_ones, scale_and_shift
 
 
@@ -87,28 +86,26 @@ def space(plan: Plan, y: tuple, fields: tuple[Weights, ...], evaluations: int) -
         tuple((half,) * len(field.layers) for field in fields),
     )
     # Given the state, it is mapped over an ensemble with it; memory for one member would be copied for all.
-    return launch([_nothing], [(lax.stop_gradient(y[0]),)], [kept], 1, warps=1)[0]
+    return launch([Kernel(_nothing)], [(lax.stop_gradient(y[0]),)], [kept], 1, warps=1)[0]
 
 
 def _nothing(program, state, out) -> None:
     """A kernel that writes nothing is the one way to get memory that nobody fills."""
 
 
-def _state_kernel(plan: Plan, weights, stage: int, sample, dt, y, slopes, affines, maps, out) -> None:
+def _state_kernel(plan: Plan, sample, stage: Stage, y, weights, slopes, affines, out) -> None:
     """The state of a stage, attended and normalised, and the input of the first convolution of each field."""
-    block = Block(plan, sample, y[0].shape[1], None if maps is None else OfStep(maps, stage))
+    block = Block(plan, sample, y[0].shape[1], stage)
     state = [block.read(matrix) for matrix in y]
-    if slopes:
-        length = block.number(dt)
-        for k, of_state in enumerate(slopes):
-            state[k] += length * sum(w * block.read(slope) for w, slope in zip(weights, of_state, strict=True))
+    for k, of_state in enumerate(slopes):
+        state[k] += block.combined(weights, of_state)
     for matrix, values in zip(out.end, state, strict=False):
         block.write(matrix, values)
     for matrix, values in zip(out.state, state, strict=False):
         block.keep(matrix, values)
     normal, precision = block.normalised(plan.attended(state))
     block.keep_normal(out.first, normal, precision)
-    write = block.write if maps is None else block.keep
+    write = block.write if stage.maps is None else block.keep
     for active, affine in zip(out.actives, affines, strict=True):
         write(active, scale_and_shift(normal, affine, True))
 
@@ -120,18 +117,15 @@ class _StateOut(NamedTuple):
     actives: tuple
 
 
-def _layer_kernel(
-    plan: Plan, relu: bool, node: float, stage: int, sample, t, dt, active, taps, clock, bias, affine, maps, out
-) -> None:
+def _layer_kernel(plan: Plan, relu: bool, sample, stage: Stage, active, taps, clock, bias, affine, out) -> None:
     """A convolution and the norm of what it answers, with a ReLU if another convolution follows."""
-    block = Block(plan, sample, active.shape[1], None if maps is None else OfStep(maps, stage))
-    time = block.number(t) + node * block.number(dt)
-    added = time * read_rows(clock, block.pixel, block.there) + bias[...][None, :]
-    rows = block.rows if maps is None else block.kept_rows
+    block = Block(plan, sample, active.shape[1], stage)
+    added = block.time * read_rows(clock, block.pixel, block.there) + bias[...][None, :]
+    rows = block.rows if stage.maps is None else block.kept_rows
     normal, precision = block.normalised(block.conv(active, rows, taps) + added)
     answer, kept = out
     block.keep_normal(kept, normal, precision)
-    write = block.keep if relu and maps is not None else block.write
+    write = block.keep if relu and stage.maps is not None else block.write
     write(answer, scale_and_shift(normal, affine, relu))
 
 
@@ -140,8 +134,8 @@ def evaluate(
 ) -> Evaluated:
     """The fields at `y + dt * sum_j weights[j] * slopes[j]`; with space in `kept`, what a gradient needs."""
     shapes, warps = Shapes.of(plan, y[0]), warps_of(y[0].shape[1])
+    at = Stage.of(t, dt, node, stage, maps)
     pairs = [(w, slope) for w, slope in zip(weights, slopes, strict=False) if w != 0.0]
-    kernel = ft.partial(_state_kernel, plan, [w for w, _ in pairs], stage)
     by_state = tuple(zip(*(slope for _, slope in pairs), strict=True))
     half = shapes.maps(jnp.float16)
     state, first = ((), None) if kept is None else (kept.state, kept.first)
@@ -150,16 +144,17 @@ def evaluate(
     out = _StateOut(
         (shapes.maps(),) * len(y) if end else (), state, first, tuple(place(k, 0) for k in range(len(fields)))
     )
-    given = dt, y, by_state, [field.affines[0] for field in fields], maps
-    (made,) = launch([kernel], [given], [out], shapes.samples, warps=warps)
+    of_slopes = jnp.array([w for w, _ in pairs], t.dtype) if pairs else None
+    given = at, y, of_slopes, by_state, [field.affines[0] for field in fields]
+    (made,) = launch([Kernel(_state_kernel, (plan,))], [given], [out], shapes.samples, warps=warps)
     actives, normals = [[active] for active in made.actives], [[] for _ in fields]
     for depth in range(max(field.depth for field in fields)):
         going = [k for k, field in enumerate(fields) if field.depth > depth]
         kernels, given, out = [], [], []
         for k in going:
             relu = depth + 1 < fields[k].depth
-            kernels.append(ft.partial(_layer_kernel, plan, relu, node, stage))
-            given.append((t, dt, actives[k][depth], *fields[k].layer(depth), fields[k].affines[depth + 1], maps))
+            kernels.append(Kernel(_layer_kernel, (plan, relu)))
+            given.append((at, actives[k][depth], *fields[k].layer(depth), fields[k].affines[depth + 1]))
             out.append((place(k, depth + 1) if relu else half, None if kept is None else kept.others[k][depth]))
         for k, (answer, normal) in zip(going, launch(kernels, given, out, shapes.samples, warps=warps), strict=True):
             actives[k].append(answer)
