@@ -39,6 +39,11 @@ def size(x) -> float:
     return float(np.linalg.norm(np.asarray(x, np.float64)))
 
 
+def own_program(function):
+    """Compiled for one file of tests: a function that others compile too would share what kernels were chosen there."""
+    return eqx.filter_jit(lambda *given: function(*given))
+
+
 def assert_near(ours, plain, part: float) -> None:
     """Every array to within a part of its size.
 

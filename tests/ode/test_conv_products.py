@@ -25,6 +25,7 @@ from conv_problems import (
     gradient_at,
     lifted,
     of_batch_mates,
+    own_program,
     perturbed,
     stack,
     step,
@@ -74,7 +75,7 @@ def a_column():
     return _Alone(field(48, 3)), noise(2, 5, 1, 48), None
 
 
-compiled_step, compiled_gradient = map(eqx.filter_jit, (step, gradient))
+compiled_step, compiled_gradient = map(own_program, (step, gradient))
 
 
 @pytest.mark.parametrize("problem, method", [(evolved, "dopri5"), (frozen, "rk4_38"), (wide, "heun")])
