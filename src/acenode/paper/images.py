@@ -79,7 +79,17 @@ class Setting:
 
 SETTINGS: dict[Name, Setting] = {
     "mnist": Setting(mnist.load, 1, 60_000, 0, 1e-4, small=(1, 1), large=(1, 2), epochs=15),
-    "svhn": Setting(svhn.load, 3, 73_257, 1, 1e-3, small=(1, 2), large=(2, 2), epochs=15, rates={PLAIN: 0.2, ACE: 0.2}),
+    "svhn": Setting(
+        svhn.load,
+        channels=3,
+        training=73_257,
+        padding=1,
+        penalty=1e-3,
+        small=(1, 2),
+        large=(2, 2),
+        epochs=15,
+        rates={PLAIN: 0.2, ACE: 0.2, "ResNet": 0.2, FROZEN: 0.05},  # 0.1 for RKNet and the other controls
+    ),
     "cifar10": Setting(
         cifar10.load,
         channels=3,
