@@ -1,5 +1,6 @@
 """Kernels for a batch of maps against the plain field of one sample. On a CPU they are interpreted, for these tests."""
 
+import sys
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -56,6 +57,8 @@ from acenode.ode.conv.products import PRODUCTS
 from acenode.ode.evolve import _Alone
 from acenode.ode.solver import of_batch
 from acenode.ode.solver.runge_kutta import METHODS
+
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -223,6 +226,12 @@ def test_there_are_none_where_a_cpu_is_set_as_the_default_device(monkeypatch):
         assert [each.way for each in found(h)] == [PRODUCTS] * 2
 
 
+def test_there_are_none_where_jax_has_no_triton_any_more(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setitem(sys.modules, "acenode.ode.conv.block", None)
+    assert found(single(2, 8, 8, 32)) == [None, None]
+
+
 @pytest.mark.parametrize("capability, there", [("9.0", True), ("8.0", True), ("7.5", False), ("gfx942", False)])
 def test_there_are_kernels_where_bfloat16_is_known(capability, there, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -325,7 +334,9 @@ def test_a_field_of_a_users_own_is_not_passed_over_for_the_kernels_it_inherits(k
 
 def for_cuda(function, *inputs) -> str:
     """The program that a GPU would get, as far as it is made without one."""
-    return jax.jit(lambda *inputs: function(*inputs)).trace(*inputs).lower(lowering_platforms=("cuda",)).as_text()
+    device = jax.sharding.AbstractDevice(device_kind="NVIDIA H200", num_cores=132, platform="gpu")
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), (), abstract_device=device)):
+        return jax.jit(lambda *inputs: function(*inputs)).trace(*inputs).lower(lowering_platforms=("cuda",)).as_text()
 
 
 @pytest.fixture
