@@ -136,7 +136,8 @@ def evaluate(
     shapes, warps = Shapes.of(plan, y[0]), warps_of(y[0].shape[1])
     at = Stage.of(t, dt, node, stage, maps)
     pairs = [(w, slope) for w, slope in zip(weights, slopes, strict=False) if w != 0.0]
-    by_state = tuple(zip(*(slope for _, slope in pairs), strict=True))
+    # The solver hands on the first in single precision; it was rounded when it was evaluated, as all are.
+    by_state = tuple(zip(*([x.astype(jnp.float16) for x in slope] for _, slope in pairs), strict=True))
     half = shapes.maps(jnp.float16)
     state, first = ((), None) if kept is None else (kept.state, kept.first)
     # What a convolution reads is written where it is kept; without that it is gone with the evaluation.
