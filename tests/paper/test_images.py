@@ -60,6 +60,22 @@ def test_a_row_may_have_a_learning_rate_of_its_own(monkeypatch):
     assert rates == {**dict.fromkeys(rates, 0.3), "RKNet": 0.05}
 
 
+def test_how_the_learning_rate_was_chosen_makes_no_other_run():
+    own = next(each for each in TABLES["cifar10"] if each.name == "ResNet")
+    made = {**own.settings(30), **own.config, "epochs": 30}
+    del made["rates"]
+    assert own.changed(made) == () and own.changed(made | {"flip": False}) == ("flip",)
+
+
+def test_what_controls_have_in_common_with_the_attentive_row_does_not_confound():
+    for name in SETTINGS:
+        by_name = {each.name: each for each in TABLES[name]}
+        own = by_name["ACE-ODE-Net"]
+        assert own.differs == ("" if name == "cifar10" else "f has one convolution, not two")
+        assert {by_name[each].differs == own.differs for each in own.controls if each != images.AUGMENTED} == {True}
+        assert by_name[images.AUGMENTED].differs == ""
+
+
 def test_weight_decay_does_not_touch_theta_g():
     recipe, weights = images.recipe("cifar10", 30), {"weight": jnp.array([2.0, -4.0])}
     for group, decay in (("main", 5e-4), ("initial", 5e-4), ("attention", 0.0)):

@@ -48,7 +48,7 @@ def test_what_the_row_says_is_beside_the_run():
     runs = [*accuracies("cifar10", "ACE-ODE-Net", 0.9), *accuracies("cifar10", "not a row", 0.8)]
     own, other = frame(runs).to_dict("records")
     assert own["base"] == "ODE-Net" and "ODE-Net (as many weights)" in own["controls"]
-    assert own["outdated"] == ("tolerance", "crop", "convolutions", "flip", "rates")
+    assert own["outdated"] == ("tolerance", "crop", "convolutions", "flip")
     assert own["attention"] == "unknown" and not own["quick"]
     assert (other["base"], other["controls"], other["outdated"], other["attention"]) == ("", (), (), "")
     assert list(frame([]).columns) == list(frame(runs).columns) and len(frame([])) == 0

@@ -116,8 +116,9 @@ def test_learning_rates_that_validation_chose_among_the_same_do_not_confound():
     same, tried = {"epochs": 30, "learning_rate": 0.2}, {"rates": [0.1, 0.2]}
     for base, own, word in (
         (tried, tried, "inconclusive"),
-        ({}, {}, "confounded"),
-        (tried, {}, "confounded"),
+        ({}, {}, "inconclusive"),  # both have the rate of their row, which says how it was chosen
+        ({}, {"learning_rate": 0.02}, "confounded"),
+        (tried, {}, "confounded"),  # among others
         (tried, {"rates": [0.1]}, "confounded"),
         (tried, tried | {"epochs": 20}, "confounded"),
     ):

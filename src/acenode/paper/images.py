@@ -44,7 +44,7 @@ from .row import Prepared, Row
 Name = Literal["mnist", "svhn", "cifar10"]
 
 WIDTH, WIDE, EXTRA, BLOCKS = 64, 128, 5, 6
-PLAIN, PLAIN_WIDE, ACE = "ODE-Net", "ODE-Net (width 128)", "ACE-ODE-Net"
+PLAIN, PLAIN_WIDE, AUGMENTED, ACE = "ODE-Net", "ODE-Net (width 128)", "Augmented-ODE-Net", "ACE-ODE-Net"
 AS_MANY = "ODE-Net (as many weights)"  # as ACE-ODE-Net has, all in f
 TWIN, FROZEN = "ODE-Net (additive twin)", "ODE-Net (frozen attention)"  # ACE-ODE-Net but for this
 DEEP = 4  # convolutions of a g deeper than the paper's
@@ -88,7 +88,7 @@ SETTINGS: dict[Name, Setting] = {
         small=(1, 2),
         large=(2, 2),
         epochs=15,
-        rates={PLAIN: 0.2, ACE: 0.2, "ResNet": 0.2, FROZEN: 0.05},  # 0.1 for RKNet and the other controls
+        rates={PLAIN: 0.2, ACE: 0.2, "ResNet": 0.2, "RKNet": 0.1, AS_MANY: 0.1, TWIN: 0.1, FROZEN: 0.05},
     ),
     "cifar10": Setting(
         cifar10.load,
@@ -99,7 +99,7 @@ SETTINGS: dict[Name, Setting] = {
         small=(2, 2),
         large=(1, 2),
         epochs=30,
-        rates={PLAIN: 0.2, ACE: 0.1, "RKNet": 0.2},  # 0.1 for ResNet, Augmented-ODE-Net and all controls too
+        rates={PLAIN: 0.2, "RKNet": 0.2, **dict.fromkeys(("ResNet", AUGMENTED, ACE, AS_MANY, TWIN, FROZEN), 0.1)},
     ),
 }
 
@@ -189,23 +189,29 @@ def models(
     solver = adaptive(tolerance)
     rk4 = Solver("rk4_38", step=1 / rk_steps, max_steps=max(rk_steps, 1), checkpoints=max(2, rk_steps + rk_steps % 2))
 
+    def light(f: int) -> str:
+        return "f has one convolution, not two" if f == 1 else ""
+
     def ace(f: int, q: int, g: int = 2, width: int = WIDTH, base: str = PLAIN, controls: tuple[str, ...] = ()) -> Model:
-        built = build(_attentive(width, solver, f, q, g, precision), width)
-        return Model(built, base, "f has one convolution, not two" if f == 1 else "", controls)
+        return Model(build(_attentive(width, solver, f, q, g, precision), width), base, light(f), controls)
+
+    def control(ode: Callable) -> Model:
+        """Made for ACE-ODE-Net: what that has other than ODE-Net, beside the attention, this has too."""
+        return Model(build(ode), differs=light(s.small[0]))
 
     return {
         "ResNet": Model(build(_residual(WIDTH, precision))),
         "RKNet": Model(build(_plain(WIDTH, rk4, precision))),
         PLAIN: Model(build(_plain(WIDTH, solver, precision))),
-        "Augmented-ODE-Net": Model(build(_augmented(WIDTH, solver, precision), read=WIDTH + EXTRA)),
-        ACE: ace(*s.small, controls=(AS_MANY, TWIN, FROZEN, "Augmented-ODE-Net")),
+        AUGMENTED: Model(build(_augmented(WIDTH, solver, precision), read=WIDTH + EXTRA)),
+        ACE: ace(*s.small, controls=(AS_MANY, TWIN, FROZEN, AUGMENTED)),
         "ACE-ODE-Net (Large)": ace(*s.large, width=WIDE, base=PLAIN_WIDE, controls=(ACE,)),
         "ACE-ODE-Net (as in the text)": ace(1, 2),
         "ACE-ODE-Net (deep g)": ace(*s.small, g=DEEP),
         PLAIN_WIDE: Model(build(_plain(WIDE, solver, precision), WIDE)),
-        AS_MANY: Model(build(_plain(WIDTH, solver, precision, s.as_many))),
-        TWIN: Model(build(_attentive(WIDTH, solver, *s.small, precision=precision, attention=Added()))),
-        FROZEN: Model(build(_attentive(WIDTH, solver, *s.small, precision=precision, evolution="frozen"))),
+        AS_MANY: control(_plain(WIDTH, solver, precision, s.as_many)),
+        TWIN: control(_attentive(WIDTH, solver, *s.small, precision=precision, attention=Added())),
+        FROZEN: control(_attentive(WIDTH, solver, *s.small, precision=precision, evolution="frozen")),
     }
 
 
@@ -297,6 +303,6 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
 
 
 CROP = 28  # of the published CIFAR10 runs, which are tested on whole images of 32
-CROPPED = ("ResNet", "RKNet", "ODE-Net", "Augmented-ODE-Net", "ACE-ODE-Net")
+CROPPED = ("ResNet", "RKNet", PLAIN, AUGMENTED, ACE)
 TABLES = {name: tuple(row(name, title, model) for title, model in models(name).items()) for name in SETTINGS}
 TABLES["cifar10"] += tuple(row("cifar10", title, models("cifar10")[title], CROP) for title in CROPPED)

@@ -12,7 +12,7 @@ import numpy as np
 from ..tasks import Task
 from ..train import Recipe
 
-_BESIDE_TRAINING = ("epochs", "eval_batch", "self_check")  # parts of a recipe that do not make another run
+_BESIDE_TRAINING = ("epochs", "eval_batch", "self_check", "rates")  # what does not make another run
 ALIKE = {"float32", "tf32"}  # precisions of products
 _OF_ATTENTION = ("norm", "attention_rate", "attention_decay")  # that concern theta_g alone
 
@@ -106,5 +106,5 @@ class Row:
 
     def settings(self, epochs: int) -> dict[str, Any]:
         """All that makes a run what it is, but for its epochs, its learning rate and its lambda."""
-        recipe = self.recipe(epochs).plain()
-        return {**{name: value for name, value in recipe.items() if name not in _BESIDE_TRAINING}, **self.config}
+        every = {**self.recipe(epochs).plain(), **self.config}
+        return {name: value for name, value in every.items() if name not in _BESIDE_TRAINING}

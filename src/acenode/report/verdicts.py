@@ -16,7 +16,7 @@ EFFECT = 0.1  # of the score of the other row: the effect of interest where the 
 UNIFORM = 0.99  # normalised entropy of an attention that does not choose
 
 # Settings that a comparison does not hang on.
-_OWN = {"grid", "penalty", "eval_batch", "reference", "self_check"}
+_OWN = {"grid", "rates", "penalty", "eval_batch", "reference", "self_check"}
 _OF_ATTENTION = {  # without effect where there is no g
     *("algorithm", "unit", "main_gradient", "norm", "attention_rate", "attention_decay", "attention_optimiser"),
     *("initial_with", "initial_rate", "initial_decay", "initial_optimiser"),
@@ -159,17 +159,20 @@ def unequal_settings(row: Row, base: Any, one: Frame, other: Frame) -> list[str]
     recorded = [set.intersection(*(set(config) for config in configs)) for configs in both]
     names = set.intersection(*recorded) | (set(row.config) & set(getattr(base, "config", ())))
     names -= _OWN | (set() if getattr(base, "base", "") else _OF_ATTENTION)
-    tried = [{rate for config in configs for rate in _rates_tried(config)} for configs in both]
-    if tried[0] == tried[1] and all(map(_rates_tried, both[0] + both[1])):
+    tried = [[_rates_tried(one, config) for config in configs] for one, configs in zip((row, base), both, strict=True)]
+    if all(tried[0] + tried[1]) and set().union(*tried[0]) == set().union(*tried[1]):
         names.discard("learning_rate")
     if {config.get("precision") for configs in both for config in configs} <= ALIKE:
         names.discard("precision")
     return sorted(n for n in names if {repr(c.get(n)) for c in both[0]} != {repr(c.get(n)) for c in both[1]})
 
 
-def _rates_tried(config: Mapping[str, Any]) -> list[float]:
-    """The learning rates that validation chose among: in whole runs, or in short ones before."""
-    return [each["learning_rate"] for each in config.get("grid", ())] or list(config.get("rates", ()))
+def _rates_tried(row: Any, config: Mapping[str, Any]) -> list[float]:
+    """The learning rates that validation chose among: in whole runs, or in short ones before, as a row says of its own
+    rate and so of a run that has it."""
+    grid = [each["learning_rate"] for each in config.get("grid", ())]
+    own = config if config.get("learning_rate") != getattr(row, "learning_rate", None) else getattr(row, "config", {})
+    return grid or list(config.get("rates", own.get("rates", ())))
 
 
 def _effect(row: Row, name: str, metric: str, runs: Frame) -> tuple[float, float]:
