@@ -11,7 +11,7 @@ from ushcn_tables import days, table
 from acenode.datasets import files, ushcn
 from acenode.datasets.files import DataCorrupted, DataNotFound
 from acenode.datasets.ushcn import Skipped, load_maine, load_national
-from acenode.datasets.ushcn_raw import ELEMENTS, EPOCH, Table
+from acenode.datasets.ushcn_raw import ELEMENTS, Table, date_of
 
 COLUMNS = "ID,Time," + ",".join(f"{what}_{i}" for what in ("Value", "Mask") for i in range(5)) + "\n"
 
@@ -27,7 +27,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def written(table: Table) -> bytes:
     """The table as raw lines."""
-    date = EPOCH + table.day
+    date = date_of(table.day)
     month = date.astype("datetime64[M]")
     lines = {}
     for i in range(len(table)):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from acenode.datasets.files import DataCorrupted, DataNotFound
-from acenode.datasets.ushcn_raw import ELEMENTS, EPOCH, MISSING, parse, read
+from acenode.datasets.ushcn_raw import ELEMENTS, MISSING, date_of, parse, read
 
 
 def record(values=(), station="170100", year=1996, month=12, element="TMAX", quality=(), width=264) -> bytes:
@@ -26,7 +26,7 @@ def record(values=(), station="170100", year=1996, month=12, element="TMAX", qua
 def found(table) -> dict[tuple[str, str, str], int]:
     """{(station, element, date): value}."""
     return {
-        (table.stations[s], ELEMENTS[e], str(EPOCH + int(d))): int(v)
+        (table.stations[s], ELEMENTS[e], str(date_of(d))): int(v)
         for s, e, d, v in zip(table.station, table.element, table.day, table.value, strict=True)
     }
 
@@ -210,7 +210,7 @@ def test_real_maine():
     assert (reading.lines, reading.stations, reading.values) == (57_610, 12, 1_683_742)
     assert reading.flagged == {"I": 8733, "D": 186, "S": 156, "L": 18, "G": 14, "X": 9, "O": 8, "R": 4}
     assert (reading.malformed, reading.unknown, reading.impossible_dates, reading.repeated) == (0, {}, 0, 0)
-    assert [str(EPOCH + int(day)) for day in (table.day.min(), table.day.max())] == ["1886-09-01", "2014-12-31"]
+    assert [str(date_of(day)) for day in (table.day.min(), table.day.max())] == ["1886-09-01", "2014-12-31"]
     good = table[table.flag == ord(" ")]
     low = [int(good.value[good.element == i].min()) for i in range(5)]
     high = [int(good.value[good.element == i].max()) for i in range(5)]

@@ -5,12 +5,12 @@ import pytest
 from ushcn_tables import days, table
 
 from acenode.datasets import ushcn
-from acenode.datasets.ushcn_raw import EPOCH
+from acenode.datasets.ushcn_raw import date_of
 
 
 def test_the_published_clock():
     """The facts of the published set: its window, its scale, a time of its own for each day."""
-    assert (EPOCH + ushcn.LAST_DAY, EPOCH + ushcn.FIRST_DAY) == (
+    assert (date_of(ushcn.LAST_DAY), date_of(ushcn.FIRST_DAY)) == (
         np.datetime64("2000-12-31"),
         np.datetime64("1996-12-02"),
     )
@@ -18,7 +18,7 @@ def test_the_published_clock():
     # Day 17,136 is the last that rounds below 2300.
     assert ushcn.stamp(np.asarray([17_136, 17_137])).tolist() == [2299.9, 2300]
     assert (ushcn.TIMES[0], ushcn.TIMES[-1], len(np.unique(ushcn.TIMES))) == (0, 200, 1491)
-    assert EPOCH + ushcn.FIRST_DAY + int(np.argmax(ushcn.TIMES > 150)) == np.datetime64("1999-12-25")
+    assert date_of(ushcn.FIRST_DAY + int(np.argmax(ushcn.TIMES > 150))) == np.datetime64("1999-12-25")
     np.testing.assert_array_equal(
         ushcn.TIMES, np.round(np.round(2500 * np.arange(17_137, 18_628) / 18_627, 1) - 2300, 1)
     )

@@ -25,7 +25,7 @@ def made(starts: list[str], days: list[list[int]], values: list[list[float]]) ->
 def seasonal(n: int = 30, noise: float = 0.1, seed: int = 0) -> Climate:
     """Five stations whose one variable is a sine of the season, and noise."""
     random = np.random.default_rng(seed)
-    start = np.datetime64("1990-01-01") + random.integers(0, 3000, n)
+    start = np.datetime64("1990-01-01") + random.integers(0, 3000, n).astype("timedelta64[D]")
     days = [np.sort(random.choice(1491, 200, replace=False)) for _ in range(n)]
     values = [np.sin(2 * np.pi * (s + d).astype(int) / 365.25) for s, d in zip(start, days, strict=True)]
     values = [v + random.normal(0, noise, len(v)) for v in values]

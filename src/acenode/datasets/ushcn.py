@@ -21,7 +21,7 @@ from ..series import Panel, Query, Scaler, Series, forecast, series as one_serie
 from . import files
 from .files import DataCorrupted, Folder, Remote
 from .split import Split, k_fold
-from .ushcn_raw import ELEMENTS, EPOCH, Reading, Table, read
+from .ushcn_raw import ELEMENTS, Reading, Table, date_of, read
 
 NAME = "ushcn"
 AFTER, ROWS = 150.0, 3
@@ -209,7 +209,7 @@ def windows(table: Table, days: int = WINDOW_DAYS) -> Windows:
 
 def starts(number: np.ndarray, days: int = WINDOW_DAYS) -> np.ndarray:
     """The first day of each window, as a date."""
-    return EPOCH + (FIRST_DAY + np.asarray(number, int) * days)
+    return date_of(FIRST_DAY + np.asarray(number, int) * days)
 
 
 class Rows(NamedTuple):

@@ -17,6 +17,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +98,11 @@ class Reading:
             *(f"  {example}" for example in self.examples),
         ]
         return "\n".join(lines)
+
+
+def date_of(day) -> Any:
+    """The date of a day, or of many, that counts from `EPOCH`."""
+    return EPOCH + np.asarray(day, np.int64).astype("timedelta64[D]")
 
 
 def read(path: Path) -> tuple[Table, Reading]:
@@ -268,7 +274,7 @@ def _sorted(stations: tuple[str, ...], table: Table, faults: _Faults) -> tuple[T
     order = np.argsort(cell, kind="stable")
     again = np.diff(cell[order], prepend=-1) == 0
     for i in order[again][:_EXAMPLES]:
-        date = EPOCH + int(table.day[i])
+        date = date_of(table.day[i])
         faults.example(f"{stations[table.station[i]]} {ELEMENTS[table.element[i]]} {date}: there twice")
     return table[order[~again]], int(again.sum())
 

@@ -245,10 +245,10 @@ def climatology(start: np.ndarray, query: Query, train: np.ndarray, window: int 
 
 def day_of_year(start: np.ndarray, times: np.ndarray) -> np.ndarray:
     """The day of the year, 0 to 365, of each time (series, queries) of series that begin on `start`."""
-    date = start[:, None] + ushcn.day_of(times)
+    date = start[:, None] + ushcn.day_of(times).astype("timedelta64[D]")
     year = date.astype("datetime64[Y]")
     day = (date - year.astype("datetime64[D]")).astype(int)
-    leap = ((year + 1).astype("datetime64[D]") - year.astype("datetime64[D]")).astype(int) == _DAYS
+    leap = ((year + np.timedelta64(1, "Y")).astype("datetime64[D]") - year.astype("datetime64[D]")).astype(int) == _DAYS
     return np.where(leap | (day < _MARCH - 1), day, day + 1)
 
 
