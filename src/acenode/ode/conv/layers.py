@@ -135,9 +135,9 @@ def _product(stride: int, padding: int, x, weight):
 def _aligned(x, weight):
     """The same with more channels, of zeros, where a GPU would not multiply so many by its quick units."""
     outputs, *_, inputs = weight.shape
-    if backend() != "gpu" or inputs < _ALIGNED:
-        return x, weight
     more, beyond = -inputs % _ALIGNED, -outputs % _ALIGNED
+    if backend() != "gpu" or inputs < _ALIGNED or not (more or beyond):
+        return x, weight
     return jnp.pad(x, ((0, 0), (0, 0), (0, more))), jnp.pad(weight, ((0, beyond), (0, 0), (0, 0), (0, more)))
 
 
