@@ -74,7 +74,7 @@ def test_a_row_that_is_not_there_brings_up_those_with_such_a_name():
 
 # Two rows in their first epoch, which ends when a file is there, or after a minute.
 TWO_ROWS = """
-import os, signal, sys, time
+import os, signal, sys, threading, time
 from pathlib import Path
 import numpy as np
 from acenode.cli.main import app
@@ -84,14 +84,22 @@ from acenode.train import Member
 signal.signal(signal.SIGINT, signal.default_int_handler)
 RECORD = {name: np.zeros(1) for name in ("loss", "attention_loss", "nfe", "validation_negll")}
 
+def waited_for():
+    frame, calls = sys._current_frames()[threading.main_thread().ident], []
+    while frame:
+        calls.append(frame.f_code.co_qualname)
+        frame = frame.f_back
+    return "Future.exception" in calls
+
 def run(row, *_, progress, **__):
-    progress.start(row.recipe(100), [Member()], row.task, 0)
-    time.sleep(1)  # until both are being waited for
+    progress.start(row.recipe(10_000), [Member()], row.task, 0)
+    while not waited_for():
+        time.sleep(0.01)
     os.write(1, b"begun\\n")
     began = time.monotonic()
     while not Path(sys.argv[1]).exists() and time.monotonic() < began + 60:
         time.sleep(0.01)
-    for epoch in range(100):
+    for epoch in range(10_000):
         os.write(1, b"kept\\n")
         progress.epoch(epoch, RECORD, 10)
         time.sleep(0.1)
@@ -124,7 +132,7 @@ def test_after_a_ctrl_c_the_rows_end_at_their_next_epoch(two_rows):
     process, end = two_rows
     end.touch()
     rest, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and 2 <= rest.count("kept") < 100
+    assert process.returncode == 130 and 2 <= rest.count("kept") < 10_000
     assert "Traceback" not in errors
 
 
