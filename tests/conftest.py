@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import jax
 import pytest
 
@@ -36,6 +37,12 @@ os.environ.setdefault("ACENODE_COMPILATION_CACHE", "off")
 jax.config.update("jax_enable_x64", not SINGLE)
 # Tests compile much and compute little: the compiler need not try hard. A third of the time goes this way.
 jax.config.update("jax_disable_most_optimizations", not SINGLE)
+
+# The same examples in every run, however long one takes.
+hypothesis.settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("repeatable")
 
 
 _MAPS = Path("/proc/self/maps")

@@ -141,7 +141,7 @@ def test_lines_in_any_order(made):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 3), st.integers(0, 6)), min_size=150, max_size=200))
 def test_agrees_with_a_plain_loop(tmp_path_factory, lines):
     """`lines` are (ms, sensor, class); bins of 10 ms."""

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from acenode import datasets
 from acenode.datasets.files import DataCorrupted
@@ -81,7 +81,6 @@ def test_labels_out_of_range(wrong):
 # --- the division ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_validation_split_is_stratified_and_exact(data):
     labels = data.draw(st.lists(st.integers(0, 4), min_size=2, max_size=120))

@@ -112,7 +112,7 @@ def test_harmless_forms(folder, content):
     assert data.report.malformed == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.lists(

@@ -137,7 +137,7 @@ def test_nothing_at_all():
     assert (len(table), reading.lines, reading.stations) == (0, 0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(st.integers(1, 31), st.integers(-9998, 99999)),
     st.integers(1800, 2099),
@@ -153,7 +153,7 @@ def test_what_is_written_is_read(values, year, month, element):
     assert reading.missing == days - len(kept)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 263), st.binary(min_size=1, max_size=1))
 def test_a_spoilt_byte_never_passes_unseen_for_text(place, byte):
     """Whatever a byte becomes, the values of other days are what they were, or the line is gone."""

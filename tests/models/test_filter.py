@@ -202,7 +202,7 @@ def anything(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(
     many=st.lists(anything(), min_size=2, max_size=2),
     queried=hnp.arrays(float, (2, 3), elements=moments),

@@ -244,7 +244,7 @@ def anything(draw):
 queried = st.lists(st.lists(moments, min_size=3, max_size=3).map(sorted), min_size=3, max_size=3)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(raw=anything(), times=queried)
 def test_any_mask_any_times_and_any_length_have_a_finite_answer_of_their_own(co, raw, times):
     resting = eqx.nn.inference_mode(co)

@@ -55,7 +55,7 @@ times = st.lists(moment, min_size=1, max_size=5).map(sorted)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(times, st.lists(moment, min_size=1, max_size=5))
 def test_every_moment_is_reached_in_steps_of_at_most_the_given_size(rows, queries):
     rows = (rows + [rows[-1]] * 5)[:5]

@@ -10,7 +10,7 @@ from problems import coevolving, leaves_equal, noise, solve
 
 from acenode.ode import Elementwise, NeuralODE, Pairwise, Solver
 
-quick = settings(max_examples=25, deadline=None, derandomize=True)
+quick = settings(max_examples=25)
 BATCH, LENGTH = 3, 6
 H0 = noise(BATCH, 2)
 

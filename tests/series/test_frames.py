@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from acenode.series import Panel, from_long, from_wide, series, stack, to_long, to_wide
 from acenode.series.columns import missing_codes
 
-quick = settings(max_examples=25, deadline=None, derandomize=True)
+quick = settings(max_examples=25)
 makers = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 types = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.Table}
 names = ("x", "y")

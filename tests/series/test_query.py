@@ -6,7 +6,7 @@ from hypothesis.extra import numpy as hnp
 
 from acenode.series import forecast, reconstruct, series, stack
 
-quick = settings(max_examples=30, deadline=None, derandomize=True)
+quick = settings(max_examples=30)
 moments = st.floats(0, 10, width=32)
 
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from acenode.series import Scaler, Series, series, stack
 
-quick = settings(max_examples=30, deadline=None, derandomize=True)
+quick = settings(max_examples=30)
 kinds = ("standard", "minmax", "min_over_max", "none")
 
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from acenode.series import Panel, series, stack
 
-quick = settings(max_examples=30, deadline=None, derandomize=True)
+quick = settings(max_examples=30)
 numbers = st.floats(-1e6, 1e6, width=32)
 
 
