@@ -6,6 +6,7 @@ import gzip
 import math
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -129,7 +130,8 @@ def test_a_common_offset_is_the_zone_of_the_table(tmp_path, offset):
 
 def test_several_offsets_are_read_in_utc(tmp_path):
     lines = ["a,2024-03-30T10:00+01:00,1", "a,2024-04-01T10:00:00.5+02:00 ,2"]
-    table = read(read_table(written(tmp_path, "id,time,x", *lines)), Columns("id", "time", ("x",)))
+    with pytest.warns(UserWarning, match="'time' has several offsets from UTC, such as UTC\\+01:00 and UTC\\+02:00"):
+        table = read(read_table(written(tmp_path, "id,time,x", *lines)), Columns("id", "time", ("x",)))
     assert table.clock.zone == "UTC"
     assert [table.clock.show(t) for t in table.times] == [
         "2024-03-30 09:00:00+00:00",
@@ -272,6 +274,11 @@ def test_numbers_have_a_comma_where_cells_have_another_separator(tmp_path):
         {"id": "2,5", "t": 1.0, "x": 0.5, "y": None, "label": "2,5"},
     ]
     assert table["ward"].to_list() == ["a,1", "b"]  # text stays as it is
+    for cells in (("a;1.234,5",), ("a;1.234", "b;7,5"), ("a;1,234,567",)):
+        assert read_table(written(tmp_path, "id;x", *cells))["x"].dtype == pl.String
+    with pytest.warns(UserWarning, match="in column 'x' 1,234 is taken for 1.234; if it stands for 1234, write it so"):
+        read_table(written(tmp_path, "id;x", "a;1,234", "b;987"))
+    assert read_table(written(tmp_path, "id;x", "a;1,234", "b;0,987", "c;3"))["x"].to_list() == [1.234, 0.987, 3]
     thousands = read_table(written(tmp_path, "id;x", "a;1.234,5"))
     assert thousands["x"].to_list() == ["1.234,5"]  # which of the two is the point is not guessed
 
@@ -296,9 +303,15 @@ def test_a_long_table_has_no_order_of_its_own(tmp_path):
     read(pivoted(read_table(tmp_path / "data.csv"), "id", "time", "kind", "x"), Columns("id", "time", ("u", "v")))
 
 
+def test_a_variable_of_words_leaves_the_numbers_of_a_long_table(tmp_path):
+    table = wide(tmp_path, "a,0,pulse,70.5", "a,1,ward,ICU", "a,1,pulse,71")
+    assert table == [("a", 0, 70.5, None), ("a", 1, 71.0, "ICU")]
+
+
 def test_dates_of_a_long_table_are_in_order_as_moments(tmp_path):
     lines = ("a,2024-03-31T03:30+02:00,u,1", "a,2024-03-31T00:45+01:00,v,2", "a,2024-03-31T01:30+00:00,v,3")
-    assert [row[2:] for row in wide(tmp_path, *lines)] == [(None, 2), (1, 3)]  # the last is the moment of the first
+    with pytest.warns(UserWarning, match="several offsets"):
+        assert [row[2:] for row in wide(tmp_path, *lines)] == [(None, 2), (1, 3)]  # the last is the moment of the first
     with pytest.raises(ValueError, match="'v' appears twice at id 'a', time '2024-01-01'"):
         wide(tmp_path, "a,2024-01-01,v,1", "a,2024-01-01T00:00,v,2")
 

@@ -167,6 +167,35 @@ def test_a_regression_from_file_to_file(tmp_path, data):
     assert metrics["mse"] < metrics["mse_baseline"]
 
 
+def test_a_target_may_have_a_decimal_comma(tmp_path):
+    lines = [
+        "patient;hour;pulse;days",
+        *(f"p{k};{i},5;{60 + (3 * k + i) % 7};{k},25" for k in range(9) for i in range(4)),
+    ]
+    data = tmp_path / "data.csv"
+    data.write_text("\n".join(lines) + "\n")
+    done(train(data, tmp_path / "m", "--task", "regress", "--label", "days", "--model", "statistics"))
+    metrics = json.loads(run("evaluate", tmp_path / "m", data, "--json").stdout)
+    assert metrics["mse_baseline"] > 1
+    fails(
+        run("predict", tmp_path / "m", data, "--at", 3, "--out", tmp_path / "p.csv"),
+        "--at and --at-file are for a model",
+    )
+
+
+def test_words_stay_words_in_a_table_with_true_and_false_alone(tmp_path):
+    draw = ("True", "False", "unknown")
+    table = [[*row[:3], draw[k % 3]] for k, row in enumerate(rows())]
+    names = (*COLUMNS[:3], "ok")
+    data = write(tmp_path / "data.csv", table, names)
+    done(train(data, tmp_path / "m", "--model", "linear"))
+    two = write(tmp_path / "two.csv", [row for row in table if row[3] != "unknown"], names)
+    said = done(run("predict", tmp_path / "m", two, "--at", 9, "--out", tmp_path / "p.csv"))
+    assert "never was in training" not in said.output
+    said = done(run("evaluate", tmp_path / "m", two))
+    assert "never was in training" not in said.output
+
+
 def test_several_labels_from_file_to_file(tmp_path, data):
     out = tmp_path / "m"
     task = ("--task", "classify", "--label", "died", "--label", "ward", "--model", "frequencies")

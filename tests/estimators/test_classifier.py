@@ -121,6 +121,12 @@ def test_labels_that_teach_nothing_are_refused(frame, states, says):
         Classifier(id="machine", time="hour", label="state").fit(frame.assign(state=states))
 
 
+def test_an_id_is_not_named_as_a_probability(frame):
+    table = labelled(frame).rename(columns={"machine": "p_good"})
+    with pytest.raises(ValueError, match="'p_good' is a column of the probabilities too; rename it"):
+        Classifier(id="p_good", time="hour", label="state").fit(table)
+
+
 def test_a_label_that_varies_inside_a_series_is_refused(frame):
     table = labelled(frame)
     table.loc[1, "state"] = "worn"

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from frames import KINDS, VALUES, dated, machines, of_kind, to_pandas
 from sklearn.base import clone
+from untrained import untrained
 
 from acenode.estimators import Forecaster, NotFittedError, load
 from acenode.estimators.forecaster import listed
@@ -279,7 +280,7 @@ def test_a_date_before_the_history_is_told_as_a_date(forecaster, frame):
         ([], "at least one time"),
         ([np.nan], "not a finite time"),
         ([-5.0], "lies before the first row of machine 'm00'"),
-        ([1e6], "1000000 is more than 50 times as far"),
+        ([1e6], "1000000 of machine 'm00' is more than 50 times as far"),
         (pd.DataFrame({"machine": ["m99"], "hour": [24.0]}), "machine 'm99' is queried, but the table has no rows"),
         (pd.DataFrame({"id": ["m00"], "hour": [24.0]}), "no column 'machine'"),
     ],
@@ -290,7 +291,9 @@ def test_questions_without_an_answer(forecaster, frame, at, says):
 
 
 def test_times_far_outside_the_training_range_are_warned_of_and_answered(forecaster, frame):
-    with pytest.warns(UserWarning, match="100 is farther from the start of its series than any training series"):
+    with pytest.warns(
+        UserWarning, match="100 of machine 'm00' is farther from the start of its series than any training series"
+    ):
         answer = forecaster.predict(frame[frame["machine"] == "m00"], at=[100.0])
     assert np.isfinite(answer["mean"]).all()
     with warnings.catch_warnings():
@@ -463,12 +466,29 @@ def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
     close(answer["mean"] - offset * told, expected[expected["machine"] == row.machine]["mean"])
 
 
+# --- nothing from what comes later ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["mtan", "linear", pytest.param("gru-d", marks=pytest.mark.slow)])
+def test_a_time_inside_a_series_is_predicted_from_what_came_before(frame, model):
+    made = untrained(Forecaster("machine", "hour", model=model, hidden=4), frame)
+    last = frame.groupby("machine")["hour"].max()
+    inside, late = frame.groupby("machine")["hour"].nth(2).iloc[0] + 0.25, 24.0
+    own = frame[frame["machine"] == frame["machine"].iloc[0]]
+    assert own["hour"].min() < inside < last.iloc[0] < late
+    both = made.predict(own, at=[inside, late])
+    early = made.predict(own[own["hour"] <= inside], at=[inside])
+    close(both["mean"].iloc[:2], early["mean"])
+    close(both["q0.95"].iloc[:2], early["q0.95"])
+    close(both["mean"].iloc[2:], made.predict(own, at=[late])["mean"])
+
+
 # --- values that are none ---------------------------------------------------------------------------------------------
 
 
 def test_a_value_that_may_stand_for_a_missing_one_is_told(frame):
     frame = frame.assign(heat=frame["heat"].mask(frame.index % 20 == 3, -999.0))
-    with pytest.warns(UserWarning, match=r"column 'heat' is -999 in \d rows, where half of its values lie between"):
+    with pytest.warns(UserWarning, match=r"column 'heat' is -999 in \d rows, where half of its other values lie"):
         read_training(Forecaster("machine", "hour"), frame)
 
 

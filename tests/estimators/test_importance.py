@@ -38,6 +38,7 @@ def test_the_variable_that_others_follow_is_important():
 
 
 PAIRS = np.asarray([[0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]])
+EACH = np.ones(3, bool)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +52,11 @@ PAIRS = np.asarray([[0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.3, 0.2, 0.5]])
 def test_an_attention_is_informative_where_perturbation_agrees(weights, informative, says):
     moving = np.broadcast_to(weights, (2, 4, 3, 3)).copy()
     moving[:, 0] += 0.02 * np.asarray([1, -1, 0])
-    reading = read_attention(moving, np.ones((2, 4), bool), Importance(np.ones(3), PAIRS, np.zeros((3, 3))))
+    reading = read_attention(moving, np.ones((2, 4), bool), Importance(np.ones(3), PAIRS, np.zeros((3, 3))), EACH)
     assert reading.informative == informative and says in str(reading)
 
 
 def test_a_constant_attention_is_inactive():
     constant = np.broadcast_to(PAIRS, (2, 4, 3, 3))
-    reading = read_attention(constant, np.ones((2, 4), bool), Importance(np.ones(3), PAIRS, np.zeros((3, 3))))
+    reading = read_attention(constant, np.ones((2, 4), bool), Importance(np.ones(3), PAIRS, np.zeros((3, 3))), EACH)
     assert not reading.informative and "inactive" in str(reading)

@@ -118,6 +118,23 @@ def test_too_many_words_are_refused():
     refused(lambda: find_categories(frame, ("name",), "the table"), "'name'", f"{LIMIT + 1} different words", "--drop")
 
 
+@pytest.mark.parametrize("cells", [("36,1", "37,0"), ("1,234.5", "2,000"), ("5%", "7.5 %"), ("1'000", "2'000")])
+def test_numbers_that_are_written_in_another_way_are_no_words(cells):
+    frame = pd.DataFrame({"x": [*cells, None]})
+    refused(lambda: find_categories(frame, ("x",), "it"), "column 'x' holds", cells[0], "decimal point")
+    one_word = pd.DataFrame({"x": [*cells, "none"]})
+    assert find_categories(one_word, ("x",), "it") == {"x": tuple(sorted([*cells, "none"]))}
+
+
+@pytest.mark.parametrize("mark", ["-999", -999])
+def test_a_number_that_stands_for_a_missing_word_is_a_blank(mark):
+    frame = pd.DataFrame({"ward": ["ICU", mark, "ER"]})
+    found = find_categories(frame, ("ward",), "it", (-999.0,))
+    assert found == {"ward": ("ER", "ICU")}
+    encoded, strange = encode(frame, found, (-999.0,))
+    assert not strange and encoded["ward=ICU"].isna().tolist() == [False, True, False]
+
+
 def test_filled_in_words_are_drawn_as_true_and_false():
     import matplotlib.pyplot as plt
 
@@ -175,6 +192,22 @@ def test_a_static_value_is_that_of_all_rows():
     assert sizes.tolist() == [k % 5 for k in table.codes]
 
 
+def test_blanks_of_a_static_column_get_the_value_of_their_series():
+    frame = machines()
+    number = frame["machine"].str[1:].astype(int)
+    first = ~frame["machine"].duplicated()
+    frame = frame.assign(
+        size=np.where(first, number % 5, np.nan), make=np.where(first, np.where(number % 2, "old", "new"), None)
+    )
+    imputer = Imputer(**GIVEN, static=("size", "make"), model="interpolation").fit(frame)
+    filled = imputer.transform(frame)
+    assert (filled["size"] == number % 5).all() and (filled["make"] == np.where(number % 2, "old", "new")).all()
+    none = frame.assign(make=frame["make"].where(number > 0), size=frame["size"].where(number > 0))
+    again = imputer.transform(none)
+    assert not again[["size", "make"]].isna().any(axis=None)
+    assert again["make"][number > 0].equals(filled["make"][number > 0])
+
+
 def test_what_is_known_ahead_is_told_one_row_before():
     batch = stack([series([0.0, 1, 2, 3], np.asarray([[1.0, 10], [2, 20], [3, 30], [4, 40]]))])
     future = np.asarray([False, True])
@@ -196,6 +229,41 @@ def test_query_rows_hold_what_is_known_ahead():
     assert table.values[:, 1].tolist() == [5, 6, 8, 7, 9] and table.values[:, 2].tolist() == [1, 1, 1, 2, 2]
     assert np.isnan(table.values[[2, 4], 0]).all()
     assert mask_of(columns, columns.future).tolist() == [False, True, False]
+
+
+def test_a_query_with_what_is_known_ahead_is_made_once():
+    frame = rough()[["machine", "hour", "heat", "flow", "plan"]]
+    fitted = Forecaster(**GIVEN, future="plan", model="linear").fit(frame)
+    at = pd.DataFrame({"machine": "m00", "hour": [24.0, 24.0], "plan": [0.1, 0.2]})
+    refused(lambda: fitted.predict(frame, at=at), "24 is queried twice of machine 'm00'", "leave out one")
+
+
+def test_importance_is_that_of_the_columns_of_the_table_for_what_is_forecast():
+    frame = rough().drop(columns="counts")
+    fitted = Forecaster(**GIVEN, static=("colour", "size"), model="linear").fit(frame)
+    found = fitted.importance(frame)
+    assert found["forecast"].unique().tolist() == ["heat", "flow", "plan"]
+    assert set(found["hidden"]) == {"heat", "flow", "plan", "colour", "size"} and len(found) == 15
+    figure = fitted.plot_importance(frame)
+    shown = [
+        [label.get_text() for label in axis]
+        for axis in (figure.axes[0].get_xticklabels(), figure.axes[0].get_yticklabels())
+    ]
+    assert sorted(shown[0]) == sorted(set(found["hidden"])) and shown[1] == ["heat", "flow", "plan"]
+    matplotlib.pyplot.close(figure)
+
+
+def test_a_column_of_words_may_have_a_number_for_its_name(tmp_path):
+    frame = rough()[["machine", "hour", "heat", "colour"]].rename(columns={"heat": 1, "colour": 2})
+    fitted = Forecaster(**GIVEN, model="linear").fit(frame)
+    again = load(fitted.save(tmp_path / "model"))
+    assert again.categories_ == fitted.categories_ == {2: ("blue", "green", "red")}
+    pd.testing.assert_frame_equal(again.predict(frame, at=[24.0]), fitted.predict(frame, at=[24.0]))
+    refused(lambda: again.predict(frame.drop(columns=2), at=[24.0]), "there is no column 2")
+    assert (
+        "machine" in (tmp_path / "model" / "README.md").read_text()
+        and "| variables | 1, 2 |" in (tmp_path / "model" / "README.md").read_text()
+    )
 
 
 def test_a_series_is_drawn_as_often_as_its_weight_says():

@@ -1,5 +1,7 @@
 """What a training table must have, and what is chosen from it."""
 
+import warnings
+
 import numpy as np
 import pytest
 from frames import VALUES, dated, machines, refused
@@ -42,6 +44,19 @@ def test_columns_that_never_vary_are_left_out_with_one_warning():
 
 def test_a_table_in_which_nothing_varies_is_refused():
     refused(lambda: training(machines(8).assign(flow=7.0, heat=np.nan)), "'heat' is blank", "'flow' is 7", "vary")
+
+
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.8])
+def test_a_value_that_may_stand_for_a_missing_one_is_told(part):
+    """However many there are."""
+    frame = machines(40)
+    many = np.random.default_rng(0).random(len(frame)) < part
+    frame["flow"] = np.where(many, -999.0, frame["flow"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        training(frame)
+    said = [str(each.message) for each in caught if "stands for a missing value" in str(each.message)]
+    assert len(said) == (part > 0) and all("column 'flow' is -999 in" in each for each in said)
 
 
 def test_a_series_of_blanks_only_is_named():

@@ -128,7 +128,7 @@ def train(
     checkpoint = place.with_name(f".{place.name}-training{'' if model == 'auto' else '.safetensors'}")
     checked(lambda: check_target(out))
     check_writable(place)
-    frame = read(data, id=id, labels=label or ())
+    frame = read(data, id=id, labels=label or () if task is Task.classify else ())
     if variable is not None:
         others = [name for name in (*(label or ()), weight, *(static or ()), *(future or ())) if name is not None]
         frame = _wide(frame, id, time, variable, values, others)
@@ -176,14 +176,17 @@ def predict(
         fail(f"--out {out}: predictions are written as .csv or .parquet.")
     estimator = _load(folder)
     id = estimator.columns_.id
-    frame = read(data, id=id)
+    worded = set(map(str, estimator.categories_))  # text, even where this table has true and false alone
+    frame = read(data, id=id, text=worded)
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     check_writable(out)
+    if estimator.task != "forecast" and (at or at_file):
+        fail(f"--at and --at-file are for a model that forecasts; this one is a {type(estimator).__name__}.")
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
-        queries = read(at_file, id=id, like=frame) if at_file else _times(at or [], estimator)
+        queries = read(at_file, id=id, text=worded, like=frame) if at_file else _times(at or [], estimator)
         predicted = checked(lambda: estimator.predict(frame, at=queries))
     elif estimator.task == "classify":
         predicted = checked(lambda: estimator.predict_proba(frame))
@@ -206,7 +209,8 @@ def evaluate(
     # Of classes named by text some may look like numbers, and be alone in this table.
     classes = [each if isinstance(each, tuple) else (each,) for each in getattr(estimator, "classes_", ())]
     text = {name for k, name in enumerate(roles.labels) if any(isinstance(each[k], str) for each in classes)}
-    frame = read(data, id=roles.id, labels=roles.labels, text=text)
+    named = roles.labels if classes else ()
+    frame = read(data, id=roles.id, labels=named, text={*text, *map(str, estimator.categories_)})
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     metrics = checked(lambda: estimator.evaluate(frame))

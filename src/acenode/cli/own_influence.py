@@ -14,14 +14,14 @@ def influence_sections(estimator: Any, panel: Any, attention: Any) -> list[Any]:
 
     `panel` are the series to measure on.
     """
-    from ..estimators.importance import importance_figure, importance_of
+    from ..estimators.importance import importance_figure
     from ..report import page
 
     if attention is not None:
         attention = replace(attention, words=[*filter(None, [_said(estimator)]), *attention.words])
     if estimator.task != "forecast" or len(panel.variables) < 2:
         return [] if attention is None else [attention]
-    figure = importance_figure(importance_of(estimator, panel), [str(name) for name in panel.variables])
+    figure = importance_figure(estimator, panel)
     picture = page.picture("importance", figure, "increase of the error of each variable where another is hidden")
     perturbation = page.Section("What the forecasts depend on", [_PERTURBATION], [picture])
     if attention is None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 import zlib
 from collections.abc import Collection
 from datetime import datetime
@@ -21,6 +22,7 @@ from ..series.times import read_times
 
 _CODE = r"^[+-]?0[0-9xX][0-9a-fA-F]*$"  # 007 is a code and not the number 7
 _COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"  # 1,5
+_THOUSANDS, _HUNDREDS = r"^[+-]?[1-9]\d{0,2},\d{3}$", r"^[+-]?\d{1,3}$"  # 1,234 beside 987
 _BLANKS = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-NaN", "-nan", "NULL", "null")
 _NUMBERS = (pl.Int64, pl.Float64)
 
@@ -39,16 +41,16 @@ def read_table(
     """A polars frame from a `.csv` (also `.csv.gz`) or `.parquet` file.
 
     Cells of a CSV are separated by commas, semicolons or tabs: whatever its first line has most of. Where they are not
-    separated by commas, 1,5 is the number 1.5. A column is of whole numbers, numbers or true and false where all its
-    rows are, and of text otherwise; where a number has a leading zero, as in 007, the column is text. Dates stay text,
-    which the reader of frames takes. Blank cells and words such as NA, N/A, NaN and null are blanks; spaces around
-    cells do not count.
+    separated by commas, 1,5 is the number 1.5, unless the column has numbers with a point too. A column is of whole
+    numbers, numbers or true and false where all its rows are, and of text otherwise; where a number has a leading zero,
+    as in 007, the column is text. Dates stay text, which the reader of frames takes. Blank cells and words such as NA,
+    N/A, NaN and null are blanks; spaces around cells do not count.
 
     **Arguments:**
 
     - `path`: the file.
     - `id`: the column of a CSV that names the series: whole numbers or text, as 3.1 and 3.10 are not the same.
-    - `labels`: the columns of labels.
+    - `labels`: the columns of classes, in which 1,5 is a name.
     - `text`: columns that are text, whatever they hold.
     - `like`: a table read before; what is text there is text here, so that ids can be compared.
     """
@@ -73,7 +75,7 @@ def read_table(
             return column
         if column.name == id and not numbered:  # else 1.0 may be 1, as pandas writes it beside blanks
             return _as_numbers(column, (pl.Int64,))
-        pointed = column.str.replace(_COMMA, "$1.$2") if separator != "," and column.name not in labels else column
+        pointed = _with_points(column, path) if separator != "," and column.name not in labels else column
         made = _as_numbers(pointed, _NUMBERS)
         return column if made.dtype == pl.String else made
 
@@ -115,7 +117,10 @@ def pivoted(
             f"the table: {', '.join(others)} differ between the rows of {id} {who[id]!r}, {time} {who[time]!r}; give "
             "all rows of a time the same."
         )
-    return named.pivot(on=variable, index=index, values=value, maintain_order=True)[[*index, *names]]
+    wide = named.pivot(on=variable, index=index, values=value, maintain_order=True)[[*index, *names]]
+    if frame[value].dtype != pl.String:
+        return wide
+    return wide.with_columns(_as_numbers(wide[name], _NUMBERS) for name in names)  # one of words makes all text
 
 
 def _in_order(frame: pl.DataFrame, id: str, time: str) -> pl.DataFrame:
@@ -236,6 +241,22 @@ def _check_lengths(path: Path, names: list[str], separator: str) -> None:
                     f"{path}: the file could not be read as a table: line {lines.line_num} has {len(cells)} cells, "
                     f"the first {len(names)}; give every line as many."
                 )
+
+
+def _with_points(column: pl.Series, path: Path) -> pl.Series:
+    """A column of decimal commas with points. One with points and commas stays text, as one of them is no decimal."""
+    commas = column.str.contains(_COMMA)
+    if not commas.any() or column.str.contains(".", literal=True).any():
+        return column
+    whole = column.filter(~commas)
+    if column.filter(commas).str.contains(_THOUSANDS).all() and len(whole) and whole.str.contains(_HUNDREDS).all():
+        first = column.filter(commas)[0]
+        warnings.warn(
+            f"{path}: in column {column.name!r} {first} is taken for {first.replace(',', '.')}; if it stands for "
+            f"{first.replace(',', '')}, write it so, without a thousands separator.",
+            stacklevel=4,
+        )
+    return column.str.replace(_COMMA, "$1.$2")
 
 
 def _as_numbers(column: pl.Series, kinds: tuple[Any, ...]) -> pl.Series:

@@ -70,7 +70,7 @@ def tune(
     place = out.resolve()
     checked(lambda: check_target(out))
     check_writable(place)
-    frame = read(data, id=id, labels=label or ())
+    frame = read(data, id=id, labels=label or () if task is Task.classify else ())
     file = study or place.with_name(f"{place.name}.db")
     options: dict[str, Any] = {"trials": trials, "minutes": minutes, "study": file, "places": places}
 

@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..datasets.split import Split, random_split
 from ..series import Panel, Query, Scaler, Series
-from ..series.categories import Categories, encode
-from ..series.table import Columns, Table, read
+from ..series.categories import Categories, collapsed, encode
+from ..series.table import Columns, Table, column_of, frame_of, read
 from ..series.times import Clock
 from ..tasks import GaussianHead, Headed, Task
 from ..train import Bar, BudgetBar, Progress, Quiet, parameter_count
@@ -307,6 +307,9 @@ class Estimator(BaseEstimator):
 
     def _read(self, frame: Any, what: str, labelled: bool = False) -> Table:
         """A frame for the model; columns beside those that it was trained on are ignored."""
+        given = frame_of(frame, what)
+        for name in (self.columns_.id, self.columns_.time, *collapsed(self.columns_.values, self.categories_)):
+            column_of(given, name, what)  # before columns are made that the user does not know
         frame = self._encoded(frame, what)
         table = read(frame, self.columns_ if labelled else self.columns_.unlabelled, what=what)
         check_observed(table, what)
@@ -319,7 +322,7 @@ class Estimator(BaseEstimator):
 
     def _encoded(self, frame: Any, what: str) -> Any:
         """A frame with columns of 0 and 1 in place of those of words."""
-        frame, strange = encode(frame, self.categories_)
+        frame, strange = encode(frame, self.categories_, self.columns_.missing)
         for name, word in strange.items():
             warnings.warn(
                 f"{what}: {name!r} is {word!r} in a row, a word that it never was in training; it counts as none of "

@@ -9,6 +9,7 @@ from typing import Any
 import narwhals as nw
 
 from .. import __version__
+from ..series.categories import collapsed
 
 CARD = "README.md"
 _TASKS = {  # by the words of the hub
@@ -28,7 +29,7 @@ def facts(estimator: Any) -> dict[str, str]:
         "parameters": f"{summary.parameters:,}",
         "trained on": f"{summary.series:,} series with {summary.observations:,} values, of which "
         f"{summary.validation_series:,} series for validation",
-        "variables": ", ".join(map(str, columns.values)),
+        "variables": ", ".join(map(str, collapsed(columns.values, estimator.categories_))),
         "columns": f"id {columns.id!r}, time {columns.time!r} ({estimator.clock_.kind}s)",
         **({} if classes is None else {"labels": ", ".join(map(str, classes))}),
         f"validation {summary.metric}": f"{summary.validation:.4g} (epoch {summary.best_epoch} of {summary.epochs})",

@@ -83,6 +83,10 @@ class Classifier(ClassifierMixin, Estimator):
                     f"the training table: the label {name!r} has the same name as text and as a number; write all "
                     "labels in the same way."
                 )
+            if table.columns.id in (_probability(table.columns.label, name, c) for c in own):
+                raise ValueError(
+                    f"the training table: {table.columns.id!r} is a column of the probabilities too; rename it."
+                )
         return {"classes_": classes}, np.asarray([classes.index(item) for item in table.labels], np.int32)
 
     def _training(
@@ -100,10 +104,9 @@ class Classifier(ClassifierMixin, Estimator):
         """A frame of ids with the probability of each label: `p_class`, of several labels `p_label_class`."""
         ids, probability, backend = self._probabilities(frame)
         data: dict[str, Any] = {self.columns_.id: ids.tolist()}
-        several = not isinstance(self.columns_.label, str)
         for name, classes, own in self._marginals(probability):
-            head = f"p_{name}_" if several else "p_"
-            data |= {f"{head}{c}": own[:, k].astype(np.float64) for k, c in enumerate(classes)}
+            names = [_probability(self.columns_.label, name, c) for c in classes]
+            data |= {column: own[:, k].astype(np.float64) for k, column in enumerate(names)}
         return nw.from_dict(data, backend=backend).to_native()
 
     def predict(self, frame: Any) -> Any:
@@ -165,6 +168,11 @@ class Classifier(ClassifierMixin, Estimator):
             member = np.asarray([[_of(c, k) == own for own in classes] for c in self.classes_], float)
             found.append((name, classes, probability @ member))
         return found
+
+
+def _probability(label: Any, name: Any, value: Any) -> str:
+    """The column with the probability that the label `name`, perhaps one of several, has this value."""
+    return f"p_{value}" if isinstance(label, str) else f"p_{name}_{value}"
 
 
 def _of(label: Any, place: int) -> Any:

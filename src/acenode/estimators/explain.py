@@ -96,7 +96,8 @@ def plot_filled(estimator: Any, frame: Any, id: Any, out: Out):
     """One series with its blanks filled in."""
 
     def predicted(own: Any, table: Table) -> Draw:
-        filled = nw.from_native(encode(estimator.transform(own), estimator.categories_)[0], eager_only=True)
+        encoded, _ = encode(estimator.transform(own), estimator.categories_, estimator.columns_.missing)
+        filled = nw.from_native(encoded, eager_only=True)
         when = _on_axis(table.times, table.clock)
 
         def draw(axis, j, name):

@@ -63,7 +63,7 @@ def export(
             "times": "since the first row of a series, divided by unit; in padding, the last time again",
             "values": "NaN where not observed, and in padding; in single precision, as the outputs are",
             "length": "rows of each series without padding",
-            **({} if labels else {"queries": "as times, sorted"}),
+            **({} if labels else {"queries": f"as times, sorted{_LATE if estimator.task == 'forecast' else ''}"}),
             "reach": f"to {estimator.settings_.span:g} units; all outputs of a series are NaN if one needs more",
         },
         "format": format,
@@ -79,6 +79,8 @@ def export(
     write_atomically(beside, json.dumps(described, indent=1, default=str).encode() + b"\n")
     return beside
 
+
+_LATE = ", at the last row or later: rows after a query would count for it"
 
 _CALL = {
     "stablehlo": "jax.export.deserialize(bytearray(open(file, 'rb').read())).call(*inputs)",

@@ -136,6 +136,8 @@ class Forecaster(Estimator):
     def predict(self, frame: Any = None, at: Any = None) -> Any:
         """A frame (id, time, variable, mean, quantiles) at later times, of the kind of `frame`.
 
+        A time before the last row of a series is predicted from the rows up to that time alone.
+
         `at` are times as in the time column, for every id; or a frame with the columns id and time. Dates may be text
         such as 2020-01-31T14:00; without a time zone they are in that of the frame. Without `frame`, the series that
         `update` has been given are continued.
@@ -149,15 +151,15 @@ class Forecaster(Estimator):
         table = self._read(frame, what)
         queries = self._queries(at, table.ids, table.clock)
         early = queries.times < table.first[queries.codes]
+        named = lambda k: table.named(int(queries.codes[k]))  # noqa: E731
         if early.any():
             k = int(np.argmax(early))
-            code = queries.codes[k]
             raise ValueError(
-                f"{_AT}: {table.clock.show(queries.times[k])} lies before the first row of {table.named(code)}, "
-                f"{table.clock.show(float(table.first[code]))}; ask for later times."
+                f"{_AT}: {table.clock.show(queries.times[k])} lies before the first row of {named(k)}, "
+                f"{table.clock.show(float(table.first[queries.codes[k]]))}; ask for later times."
             )
         since = queries.times - table.first[queries.codes]
-        self._check_reach(since, lambda k: table.clock.show(queries.times[k]), _AT)
+        self._check_reach(since, lambda k: f"{table.clock.show(queries.times[k])} of {named(k)}", _AT)
         if self.columns_.future:
             known = self._known_ahead(at, queries, table)
             table = extended(table, queries.codes, queries.times, known)
@@ -192,14 +194,14 @@ class Forecaster(Estimator):
     def importance(self, frame: Any) -> Any:
         """Which variable the forecasts depend on: a frame (forecast, hidden, mse, increase, standard_error).
 
-        Each variable is hidden in turn from what comes before the last part (`horizon`) of each series; `increase` is
+        Each column is hidden in turn from what comes before the last part (`horizon`) of each series; `increase` is
         by how much the MSE of forecasting the last part grows (of scaled values).
         """
         self._check_fitted()
         return importance_frame(self, frame)
 
     def plot_importance(self, frame: Any, out: str | Path | None = None):
-        """A picture of `importance`: a row for each variable that is forecast, a column for each that is hidden."""
+        """A picture of `importance`: a row for each variable that is forecast, one for each column that is hidden."""
         self._check_fitted()
         return plot_importance(self, frame, out)
 
@@ -299,6 +301,7 @@ class Forecaster(Estimator):
                 f"{_AT}: {table.clock.show(queries.times[k])} is not after the last row of "
                 f"{table.named(queries.codes[k])}; ask for later times."
             )
+        _check_once(queries, table)
         whole = frame_of(self._encoded(given.to_native(), _AT), _AT)
         named = compress(self.columns_.values, mask_of(self.columns_, self.columns_.future))
         columns = (column_of(whole, name, _AT) for name in named)
@@ -306,7 +309,8 @@ class Forecaster(Estimator):
 
     def _predicted(self, panel: Panel, queries: "_Queries", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation for each queried id and time, in the units of the data."""
-        used, codes = np.unique(queries.codes, return_inverse=True)
+        panel, codes = self._as_it_was(panel, queries.codes, since.astype(np.float32))
+        used, codes = np.unique(codes, return_inverse=True)
         order = np.lexsort((since, codes))  # in time, as a solver goes
         starts = np.searchsorted(codes[order], np.arange(len(used) + 1))
         counts = np.diff(starts)
@@ -318,6 +322,19 @@ class Forecaster(Estimator):
         mean = np.asarray(self.scaler_.unscale(mean))[codes, slots]
         sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[codes, slots]
         return mean, sd
+
+    def _as_it_was(self, panel: Panel, codes: np.ndarray, since: np.ndarray) -> tuple[Panel, np.ndarray]:
+        """The series to predict from, and which of them for each query: what a series has after a query does not count
+        for it, so that for a query before its last row there is a shorter one."""
+        inside = since < _last_times(panel.series)[codes, 0]
+        if self.columns_.future or not inside.any():
+            return panel, codes
+        whole = panel[codes[inside]]
+        context = forecast(whole.series, since[inside, None]).context
+        series = jax.tree.map(lambda *parts: np.concatenate(parts), panel.series, context)
+        codes = codes.copy()
+        codes[inside] = len(panel) + np.arange(len(whole))
+        return Panel(series, np.concatenate([panel.ids, whole.ids]), panel.variables), codes
 
     def _frame(self, queries: "_Queries", ids: np.ndarray, mean, sd, clock: Clock, backend: Any) -> Any:
         targets = self.columns_.targets
@@ -338,6 +355,17 @@ class _Queries(NamedTuple):
 
     codes: np.ndarray
     times: np.ndarray
+
+
+def _check_once(queries: _Queries, table: Table) -> None:
+    """Refuse a time that is queried twice of a series."""
+    seen: set[tuple[Any, Any]] = set()
+    for code, time in zip(*queries, strict=True):
+        if (code, time) in seen:
+            raise ValueError(
+                f"{_AT}: {table.clock.show(time)} is queried twice of {table.named(code)}; leave out one of the rows."
+            )
+        seen.add((code, time))
 
 
 def listed(at: Any) -> "nw.DataFrame | Sequence[Any]":

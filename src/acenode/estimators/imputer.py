@@ -10,7 +10,8 @@ from sklearn.base import TransformerMixin
 
 from ..datasets.split import Split
 from ..series import Panel, Query, Series, hold_out
-from ..series.categories import encoded
+from ..series.categories import encoded, words_of
+from ..series.columns import read_numbers
 from ..series.frames import Missing
 from ..series.table import Columns
 from ..tasks import Forecast, Task
@@ -75,30 +76,31 @@ class Imputer(TransformerMixin, Estimator):
     def transform(self, frame: Any) -> Any:
         """The same frame, every blank among the values filled with its expected value.
 
-        What is not blank stays as it is. A column of true and false that had blanks becomes one of numbers.
+        What is not blank stays as it is, and so do columns that training left out. Blanks of a static column get the
+        one value of their series, where it has one. A column of true and false that had blanks becomes one of numbers.
         """
         self._check_fitted()
         what = "the table to fill"
         table = self._read(frame, what)
         panel = self._scaled(table, what)
         mean, _ = self._gaussians(panel, np.asarray(panel.series.times))
-        expected = np.empty((len(table.codes), len(self.columns_.values)))
-        expected[table.order] = np.asarray(self.scaler_.unscale(mean))[table.codes, table.rows]
-        blank = np.empty(expected.shape, bool)
-        blank[table.order] = np.isnan(table.values)
+        found = np.asarray(self.scaler_.unscale(mean))[table.codes, table.rows]
+        expected = np.empty(found.shape)
+        expected[table.order] = np.where(np.isnan(table.values), found, table.values)
         native = nw.from_native(frame, eager_only=True)
         backend: Any = table.backend
-        filled = [
-            nw.new_series(name, _filled(native.get_column(name), blank[:, j], expected[:, j]), backend=backend)
-            for j, name in enumerate(self.columns_.values)
-            if blank[:, j].any() and name in native.columns
-        ]
+        filled = []
+        for j, name in enumerate(self.columns_.values):
+            if name in native.columns:
+                given = read_numbers(native.get_column(name), what, self.columns_.missing)
+                if (blank := np.isnan(given)).any():
+                    filled.append(nw.new_series(name, np.where(blank, expected[:, j], given), backend=backend))
         for name, words in self.categories_.items():
             places = [self.columns_.values.index(e) for w in words if (e := encoded(name, w)) in self.columns_.values]
-            if places and blank[:, places[0]].any():
+            given = words_of(native.get_column(name), self.columns_.missing)
+            if places and None in given:
                 likeliest = [words[k] for k in expected[:, places].argmax(axis=1)]
-                given = native.get_column(name).cast(nw.String).to_list()
-                chosen = [w if b else g for w, b, g in zip(likeliest, blank[:, places[0]], given, strict=True)]
+                chosen = [likely if own is None else own for likely, own in zip(likeliest, given, strict=True)]
                 filled.append(nw.new_series(name, chosen, nw.String, backend=backend))
         return native.with_columns(*filled).to_native() if filled else frame
 
@@ -125,9 +127,3 @@ class Imputer(TransformerMixin, Estimator):
         """A picture of one series with its blanks filled in, and its attention where the model has one."""
         self._check_fitted()
         return explain.plot_filled(self, frame, id, out)
-
-
-def _filled(given: nw.Series, blank: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """A column with its blanks filled, its other values as exact as they were."""
-    observed = np.asarray([np.nan if b else float(x) for x, b in zip(given.to_list(), blank, strict=True)])
-    return np.where(blank, expected, observed)

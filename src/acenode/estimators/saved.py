@@ -103,7 +103,7 @@ def _write(estimator: Any, part: Path) -> None:
         "reading": None if estimator.reading_ is None else asdict(estimator.reading_),
         "columns": estimator.columns_._asdict(),
         "left_out": estimator.left_out_,
-        "categories": estimator.categories_,
+        "categories": list(estimator.categories_.items()),  # a name may be a number, which no key of JSON is
         "validation_ids": estimator.validation_ids_,
         "clock": asdict(estimator.clock_),
         "scaler": {name: getattr(estimator.scaler_, name) for name in ("shift", "spread", "kind")},
@@ -126,6 +126,11 @@ def _write(estimator: Any, part: Path) -> None:
 def _plain(value: Any) -> Any:
     """Numbers and lists of numpy, pandas and the like, as JSON has them."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _pairs(categories: Any) -> Any:
+    """Names of columns and their words; models saved before have them as an object of JSON."""
+    return categories.items() if isinstance(categories, dict) else categories
 
 
 def _digest(head: dict[str, Any]) -> str:
@@ -213,7 +218,7 @@ def load(folder: str | Path, model: Any = None) -> Any:
         columns: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in head["columns"].items()}
         estimator.columns_ = Columns(**columns)
         estimator.left_out_ = tuple(head["left_out"])
-        estimator.categories_ = {name: tuple(words) for name, words in head["categories"].items()}
+        estimator.categories_ = {name: tuple(words) for name, words in _pairs(head["categories"])}
         estimator.validation_ids_ = head["validation_ids"]
         estimator.clock_ = Clock(**head["clock"])
         if head["classes"] is not None:

@@ -19,7 +19,7 @@ WHAT = "the training table"
 
 _UNITS = 10.0  # the typical series is so long in the model's time
 _STEPS = (0.1, 0.5)  # of Euler's method, there: that of the typical gap, within these
-_OUTLYING = 100  # distances of the quartiles from the median
+_OUTLYING, _OUTLYING_AGAIN = 100, 50  # distances of the quartiles from the median, of a value seen once and again
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,20 @@ def read_rough(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...], Cate
     both = [name for name in future if name in static]
     if both:
         raise ValueError(f"{WHAT}: {both[0]!r} is named as future and as static; choose one.")
-    categories = find_categories(frame, chosen, WHAT)
-    frame, _ = encode(frame, categories)
+    missing = missing_codes(estimator.missing)
+    categories = find_categories(frame, chosen, WHAT, missing)
+    frame, _ = encode(frame, categories, missing)
     chosen, future, static = (expanded(names, categories) for names in (chosen, future, static))
-    columns = Columns(id, time, chosen, label, missing_codes(estimator.missing), future, static)
+    columns = Columns(id, time, chosen, label, missing, future, static)
     if not columns.targets.any():
         raise ValueError(f"{WHAT}: every column of values is named as future or static; leave one to be predicted.")
     table = read(frame, columns, what=WHAT)
     weights = None if weight is None else _weights(frame, columns, weight)
     for number in absent_codes(frame, columns, WHAT):
         warnings.warn(f"{WHAT}: {number:g} is said to stand for a missing value, and no cell holds it.", stacklevel=3)
-    table, left_out = _without_constants(table)
     check_observed(table, WHAT)
+    table, left_out = _without_constants(table)
+    check_observed(table, WHAT, " but in the columns that are left out")
     if len(table.ids) < 5:
         raise ValueError(
             f"{WHAT}: there {'is one series' if len(table.ids) == 1 else f'are {len(table.ids)} series'}; training "
@@ -125,12 +127,14 @@ def _weights(frame: Any, columns: Columns, name: str) -> np.ndarray:
     return weights
 
 
-def check_observed(table: Table, what: str) -> None:
-    """Refuse a series without any value."""
+def check_observed(table: Table, what: str, beside: str = "") -> None:
+    """Refuse a series without any value; `beside` says what it may have for all that."""
     empty = np.ones(len(table.ids), bool)
     empty[table.codes[~np.isnan(table.values).all(axis=1)]] = False
     if empty.any():
-        raise ValueError(f"{what}: {table.named(int(np.argmax(empty)))} has no value in any row; drop its rows.")
+        raise ValueError(
+            f"{what}: {table.named(int(np.argmax(empty)))} has no value in any row{beside}; drop its rows."
+        )
 
 
 def _without_constants(table: Table) -> tuple[Table, tuple[Any, ...]]:
@@ -162,15 +166,18 @@ def _without_constants(table: Table) -> tuple[Table, tuple[Any, ...]]:
 
 def _warn_of_outliers(present: np.ndarray, name: Any) -> None:
     """A value like -999 that stands for a missing one would stretch the scale of all others."""
-    low, middle, high = np.quantile(present, (0.25, 0.5, 0.75))
-    far = np.abs(present - middle)
-    if far.max() <= _OUTLYING * (high - low) or high == low:
+    for value in (present.min(), present.max()):
+        count = int((present == value).sum())
+        others = present[present != value]
+        low, middle, high = np.quantile(others, (0.25, 0.5, 0.75))
+        if high > low and abs(value - middle) > (_OUTLYING if count == 1 else _OUTLYING_AGAIN) * (high - low):
+            break
+    else:
         return
-    value = present[int(np.argmax(far))]
-    count = int((present == value).sum())
     where = f"{count} rows" if count > 1 else "one row"
     warnings.warn(
-        f"{WHAT}: column {name!r} is {value:g} in {where}, where half of its values lie between {low:g} and {high:g}. "
+        f"{WHAT}: column {name!r} is {value:g} in {where}, where half of its other values lie between {low:g} and "
+        f"{high:g}. "
         "If it stands for a missing value, say so (missing=..., in a command --missing), or leave the cell blank.",
         stacklevel=5,
     )

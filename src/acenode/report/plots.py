@@ -195,18 +195,18 @@ def attention_over_time(times: np.ndarray, rows: Sequence[tuple[str, np.ndarray]
     return attention_grid([f"t = {t:.3g}" for t in times], rows, names)
 
 
-def matrix(values: np.ndarray, names: Sequence[str], row: str, column: str, meaning: str):
-    """A square matrix of numbers from 0 with a name for each row and column; `meaning` is that of the colours."""
+def matrix(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], row: str, column: str, meaning: str):
+    """A matrix of numbers from 0 with a name for each row and column; `meaning` is that of the colours."""
     with figure_style():
         import matplotlib.pyplot as plt
 
-        labels = [literal(name) for name in short(names)]
-        side = max(2.2, 0.35 * len(labels))
-        figure, axis = plt.subplots(figsize=(side + 1.8, side + 0.8), layout="constrained")
+        below, beside = ([literal(name) for name in short(names)] for names in (columns, rows))
+        width, height = (max(2.2, 0.35 * len(labels)) for labels in (below, beside))
+        figure, axis = plt.subplots(figsize=(width + 1.8, height + 0.8), layout="constrained")
         image = axis.imshow(values, vmin=0, vmax=max(float(values.max()), 1e-6), cmap="magma_r")
         axis.grid(False)
-        axis.set_xticks(range(len(labels)), labels, rotation=90)
-        axis.set_yticks(range(len(labels)), labels)
+        axis.set_xticks(range(len(below)), below, rotation=90)
+        axis.set_yticks(range(len(beside)), beside)
         axis.tick_params(length=0)
         axis.set(xlabel=column, ylabel=row)
         figure.colorbar(image, ax=axis, shrink=0.8, label=meaning)

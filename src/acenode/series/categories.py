@@ -1,22 +1,28 @@
 """Columns of words as columns of true and false, one for each word."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import narwhals as nw
 
-from .columns import reads_as_number
+from .columns import reads_as_number, stands_for_blank
 from .table import frame_of
 
 LIMIT = 20  # words of a column, at most
+_MISWRITTEN = re.compile(  # numbers as 36,1 and 1,234.5 and 5%
+    r"[+-]?(\d*,\d+|\d{1,3}([.,' ]\d{3})+([.,]\d+)?)(\s*%)?|[+-]?\d+(\.\d+)?\s*%"
+)
 
 Categories = dict[Any, tuple[str, ...]]  # the words of each such column
 
 
-def find_categories(frame: Any, names: tuple[Any, ...], what: str) -> Categories:
+def find_categories(frame: Any, names: tuple[Any, ...], what: str, missing: Sequence[float] = ()) -> Categories:
     """Which of these columns hold words, and which words; one with too many of them is refused.
 
-    A column in which some cells read as numbers is none of words: there a word is a mistake.
+    A column in which some cells read as numbers is none of words: there a word is a mistake. So is one of numbers that
+    are written in another way.
     """
     table = frame_of(frame, what)
     found: Categories = {}
@@ -26,10 +32,18 @@ def find_categories(frame: Any, names: tuple[Any, ...], what: str) -> Categories
         given = table.get_column(name)
         if given.dtype not in (nw.String, nw.Categorical, nw.Enum, nw.Object):
             continue
-        words = [word for word in given.cast(nw.String).unique().to_list() if isinstance(word, str) and word.strip()]
-        plain = given.dtype != nw.Object or all(isinstance(item, str) for item in given.drop_nulls().to_list())
+        words = [word for word in words_of(given.cast(nw.String).unique(), missing) if word is not None]
+        plain = given.dtype != nw.Object or all(
+            isinstance(item, str) or (isinstance(item, Real) and stands_for_blank(float(item), missing))
+            for item in given.drop_nulls().to_list()
+        )
         if not words or not plain or any(map(reads_as_number, words)):
             continue
+        if all(map(_MISWRITTEN.fullmatch, map(str.strip, words))):
+            raise ValueError(
+                f"{what}: column {name!r} holds {sorted(words)[0]!r}; write numbers with a decimal point, and without "
+                "thousands separators or %. Or leave the column out (in a command, --drop)."
+            )
         if len(words) > LIMIT:
             raise ValueError(
                 f"{what}: column {name!r} holds {len(words)} different words, such as {sorted(words)[0]!r}; at most "
@@ -39,7 +53,19 @@ def find_categories(frame: Any, names: tuple[Any, ...], what: str) -> Categories
     return found
 
 
-def encode(frame: Any, categories: Mapping[Any, tuple[str, ...]]) -> tuple[Any, dict[Any, str]]:
+def words_of(given: nw.Series, missing: Sequence[float] = ()) -> list[str | None]:
+    """The words of a column, None where it is blank or holds a number that stands for that."""
+
+    def read(item: Any) -> str | None:
+        blank = not isinstance(item, str) or not item.strip()
+        return None if blank or (reads_as_number(item) and stands_for_blank(float(item), missing)) else item
+
+    return [read(item) for item in given.cast(nw.String).to_list()]
+
+
+def encode(
+    frame: Any, categories: Mapping[Any, tuple[str, ...]], missing: Sequence[float] = ()
+) -> tuple[Any, dict[Any, str]]:
     """The frame with a column `name=word` for each word in place of `name`; and a word that is not among them.
 
     A blank is blank in all of them; another word is false in all.
@@ -51,8 +77,7 @@ def encode(frame: Any, categories: Mapping[Any, tuple[str, ...]]) -> tuple[Any, 
     made: list[nw.Series] = []
     present = [name for name in categories if name in table.columns]
     for name in present:
-        items = table.get_column(name).cast(nw.String).to_list()
-        items = [item if isinstance(item, str) and item.strip() else None for item in items]
+        items = words_of(table.get_column(name), missing)
         unknown = [item for item in items if item is not None and item not in categories[name]]
         if unknown:
             strange[name] = unknown[0]

@@ -43,7 +43,7 @@ def read_codes(given: nw.Series, name: str, fix: str) -> tuple[np.ndarray, list[
         raise ValueError(f"{name} is blank in row {row_of(blank)} ({_BLANK_WORDS}); {fix}.")
     if given.dtype.is_nested():
         raise ValueError(f"{name} holds {given.dtype}; expected text or numbers.")
-    if given.dtype == nw.Categorical:
+    if given.dtype == nw.Categorical and not given.implementation.is_pandas():  # those of pandas may be numbers
         given = given.cast(nw.String)
     if given.implementation.is_pandas() or given.dtype == nw.Object:  # may hold values of several types
         items = given.to_list()

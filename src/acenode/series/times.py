@@ -1,6 +1,7 @@
 """Times of data frames: numbers, or dates in a time zone."""
 
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -60,6 +61,12 @@ class Clock:
         if self.kind == "number":
             if isinstance(time, Real | np.number) and not isinstance(time, np.timedelta64):
                 return float(time)
+            if isinstance(time, timedelta | np.timedelta64):
+                seconds = np.timedelta64(time) / np.timedelta64(1, "s")
+                raise ValueError(
+                    f"{what}: {time!r} is a duration and not a number, as the times of the model are. Where these were "
+                    f"durations too they are in seconds: {seconds:.10g}."
+                )
             raise ValueError(f"{what}: {shown(time)} is not a number, as the times of the model are.")
         try:
             moment = _datetime(time)
@@ -122,6 +129,12 @@ def _read_dates(given: nw.Series, what: str) -> tuple[np.ndarray, Clock]:
         raise ValueError(
             f"{what}: {given.name!r} has a time zone in some rows, and none in row "
             f"{row_of(np.asarray([moment.tzinfo is None for moment in moments]))}; give it to all or none."
+        )
+    if len(zones) > 1:
+        warnings.warn(
+            f"{what}: {given.name!r} has several offsets from UTC, such as {min(map(str, zones))} and "
+            f"{max(map(str, zones))}; its times are shown in UTC, and a time without an offset is one in UTC.",
+            stacklevel=4,
         )
     one = zones.pop() if len(zones) == 1 else UTC
     seconds = np.asarray([_seconds(moment if one else moment.replace(tzinfo=UTC)) for moment in moments])
