@@ -3,14 +3,19 @@
 import copy
 from dataclasses import replace
 
+import jax
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 from frames import KINDS, VALUES, of_kind, to_pandas
+from untrained import untrained
 
-from acenode import load
+from acenode import Forecaster, load
 from acenode.estimators.importance import Reading
+from acenode.estimators.registry import Entry
+from acenode.models import gru_ode_bayes
+from acenode.ode import CoEvolvingODE, Elementwise, GRUField, Solver, Zeros
 
 pytestmark = pytest.mark.slow  # what all tests share is trained first
 
@@ -42,6 +47,22 @@ def test_attention_sums_to_one_and_has_the_names_of_the_variables(forecaster, fe
     assert len(sums) == 2 * len(few)
     np.testing.assert_allclose(sums, 1, rtol=1e-5)
     assert (table["weight"] >= 0).all()
+
+
+def test_an_attention_that_is_no_matrix_is_refused_with_a_remedy(frame, few):
+    def build(sizes, key):
+        one, two, three = jax.random.split(key, 3)
+        solver = Solver("euler", step=sizes.step, max_steps=sizes.count)
+        f, g = (GRUField(sizes.hidden, key=k) for k in (one, two))
+        ode = CoEvolvingODE(f, g, Elementwise(), Zeros((sizes.hidden,)), solver)
+        return gru_ode_bayes(sizes.variables, ode, sizes.hidden, key=three)
+
+    own = Entry(build, lambda s: s.hidden, None, "elementwise", "hidden dimensions")
+    made = untrained(Forecaster("machine", "hour", model=own, hidden=4), frame)
+    for ask in (lambda: made.attention(few), lambda: made.plot(few, "m00", [24.0])):
+        with pytest.raises(ValueError, match=r"has the shape \(4,\) at a time.*Set attends=None"):
+            ask()
+    matplotlib.pyplot.close("all")
 
 
 def test_attention_begins_on_oneself_and_moves(forecaster, few):

@@ -1,5 +1,7 @@
 """Every model by name serves every task."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -27,6 +29,17 @@ def some_weights(estimator):
     made = eqx.filter_eval_shape(estimator._build, jax.random.key(0))
     is_shape = lambda x: isinstance(x, jax.ShapeDtypeStruct)  # noqa: E731
     return jax.tree.map(lambda x: rng.normal(0, 0.1, x.shape) if is_shape(x) else x, made)
+
+
+@pytest.mark.parametrize("model", ["mtan", MODELS["mtan"], replace(MODELS["mtan"], causal=True), "gru-d"])
+def test_a_model_that_sees_its_whole_context_learns_from_what_is_not_in_it(model):
+    """Of one's own too."""
+    forecaster = Forecaster("machine", "hour", model=model, hidden=6)
+    task, data, split, _ = forecaster._prepare(machines(8))
+    work = forecaster._work(task, data, split)
+    learned = work.training_data(name_of(model)).observed
+    assert (learned == (data.observed if entry(model).causal else data.scored)).all()
+    assert (data.observed != data.scored).any()
 
 
 @pytest.mark.parametrize("kind", [Forecaster, Classifier, Imputer, Regressor])

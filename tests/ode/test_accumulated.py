@@ -6,7 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from acenode.ode import CoEvolvingODE, ConditionedGRUField, Correlation, Dense, GRUField, GRULinear, NeuralODE, Pairwise
+from acenode.ode import (
+    CoEvolvingODE,
+    ConditionedGRUField,
+    Correlation,
+    Dense,
+    GRUField,
+    GRULinear,
+    NeuralODE,
+    Pairwise,
+    Solver,
+)
 from acenode.ode.accumulated import AccumulatedODE, started
 from acenode.train.groups import hold_attention
 
@@ -50,6 +60,16 @@ def test_values_and_gradients_are_those_of_the_attention_itself(f, held):
     assert np.ptp(np.asarray(whole[1] - model.begin(H0)[1])) > 0.1  # it did move
     for one, other in zip(jax.tree.leaves((few, few_gradient)), jax.tree.leaves((whole, gradient)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_products_have_the_precision_of_the_solver():
+    def products(few: bool) -> set[str]:
+        model = ode(solver=Solver("euler", step=0.1, precision="bfloat16"))
+        model, state = started(model, H0) if few else (model, model.begin(H0))
+        found = str(jax.make_jaxpr(lambda state: model.slope(jnp.zeros(BATCH), state))(state))
+        return {line.split("precision=")[1].split("\n")[0] for line in found.splitlines() if "precision=" in line}
+
+    assert products(True) == products(False) and len(products(True)) == 1
 
 
 class Doubled(GRULinear):

@@ -43,6 +43,12 @@ def looped(conv: Conv, x, t: float) -> np.ndarray:
     return out if conv.bias is None else out + np.asarray(conv.bias)
 
 
+def test_a_map_smaller_than_the_kernel_is_refused(key):
+    conv = Conv(3, 4, 5, 1, 0, key=key)
+    with pytest.raises(ValueError, match="the map has 3 x 3 pixels.*too few for a kernel of 5 x 5"):
+        jax.eval_shape(conv, jnp.ones((3, 3, 3)))
+
+
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kernel", [3, 4])

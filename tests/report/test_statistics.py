@@ -18,6 +18,15 @@ def test_the_same_seeds_are_paired():
     assert found.p == pytest.approx(stats.ttest_rel([0.1, 0.5, 0.9], [0.2, 0.61, 0.99]).pvalue)
 
 
+def test_folds_that_overlap_are_no_independent_values():
+    """The corrected test of resampled folds, by its formula."""
+    one, other = {0: 0.1, 1: 0.5, 2: 0.9}, {2: 0.99, 1: 0.61, 0: 0.2}
+    found = difference(one, other, 0.25)
+    error = 0.01 * math.sqrt(1 / 3 + 0.25)
+    assert found[:3] == pytest.approx((-0.1, -0.1 - T2 * error, -0.1 + T2 * error))
+    assert found.p == pytest.approx(2 * stats.t.sf(0.1 / error, 2)) and found.p > difference(one, other).p
+
+
 def test_other_seeds_have_welchs_interval():
     one, other = {0: 1.0, 1: 2.0, 2: 3.5}, {1: 1.0, 2: 2.0, 3: 3.0, 4: 7.0}
     found = difference(one, other)

@@ -69,6 +69,23 @@ def test_runs_with_an_inactive_attention_are_no_evidence(inactive, word):
     assert math.isnan(line["p_holm"]) == (word == "attention inactive") and line["p"] < 0.05
 
 
+def test_runs_that_were_not_tested_again_are_no_evidence():
+    runs = pair((0.80, 0.81, 0.82), (0.90, 0.91, 0.925))
+    runs = [replace(run, unverified="a wrong program") if run.seed == 1 else run for run in runs]
+    line = compared(runs, "ACE-ODE-Net", "ODE-Net")
+    assert line["verdict"] == "not verified" and math.isnan(line["p_holm"])
+    assert "2 of 6 runs were not tested again" in line["note"]
+
+
+def test_folds_of_the_same_series_count_as_overlapping():
+    runs = pair((0.5, 0.52, 0.51), (0.3, 0.31, 0.33), "ushcn", "negll")
+    line = compared(runs, "ACE-GRU-ODE-Bayes", "GRU-ODE-Bayes")
+    (row,) = (row for row in TABLES["ushcn"] if row.name == "ACE-GRU-ODE-Bayes")
+    assert row.overlap == 0.2 / 0.64
+    sd = np.std([0.2, 0.21, 0.18], ddof=1)
+    assert line["high"] - line["difference"] == pytest.approx(4.302652729696142 * sd * np.sqrt(1 / 3 + row.overlap))
+
+
 def test_an_attention_that_ends_uniform_is_noted():
     runs = pair((0.80, 0.81, 0.82), (0.90, 0.91, 0.925), figures=weights(0.9, 0.5))
     assert "uniform at the end in 3 of 3" in compared(runs, "ACE-ODE-Net", "ODE-Net")["note"]
@@ -212,10 +229,11 @@ def test_the_effect_asked_about_is_a_part_of_the_score_where_the_data_are_not_th
         (0.05, 0.1, 0.3, "significant gain"),
         (0.051, -0.09, 0.09, "no significant difference"),
         (0.051, -0.3, 0.1, "inconclusive"),
+        (0.051, 0.02, 0.12, "inconclusive"),  # narrow, and yet beyond it
         (math.nan, math.nan, math.nan, "inconclusive"),
     ],
 )
-def test_an_interval_wider_than_the_effect_is_inconclusive(p, low, high, word):
+def test_an_interval_that_reaches_beyond_the_effect_is_inconclusive(p, low, high, word):
     line = {"p_holm": p, "low": low, "high": high, "difference": (low + high) / 2, "metric": "auc", "effect": 0.1}
     assert verdict(line) == word
 

@@ -193,8 +193,32 @@ def test_the_schedule_is_known_by_what_it_does(tmp_path):
     run(path, recipe=falling(400))
     longer = replace(falling(400), epochs=3)
     assert same(run(path, recipe=longer).models, run(recipe=longer).models)
+    for other in (falling(500), replace(RECIPE, schedule=lambda i: jnp.where(i < 401, 1.0, 0.1003))):
+        with pytest.raises(CheckpointMismatch, match="another run"):
+            run(path, recipe=other)
+    few = tmp_path / "few"
+    run(few, recipe=falling(3))
     with pytest.raises(CheckpointMismatch, match="another run"):
-        run(path, recipe=falling(500))
+        run(few, recipe=falling(7))
+
+
+def test_a_schedule_inside_an_optimiser_is_known_too(tmp_path):
+    def of(after: int) -> Recipe:
+        return replace(RECIPE, optimiser=optax.adam(optax.piecewise_constant_schedule(1e-2, {after: 0.1})))
+
+    alone = [Member(0)]  # all have the rate of the optimiser
+    run(tmp_path / "run", recipe=of(5), members=alone)
+    run(tmp_path / "run", recipe=of(5), members=alone)
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        run(tmp_path / "run", recipe=of(50), members=alone)
+
+
+def test_a_model_that_is_there_already_is_known_by_its_weights(tmp_path):
+    one, other = (Place(jnp.asarray(at)) for at in (0.5, 0.6))
+    run(tmp_path / "run", build=lambda key: one)
+    run(tmp_path / "run", build=lambda key: one)
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        run(tmp_path / "run", build=lambda key: other)
 
 
 def test_a_schedule_without_bounds_has_its_checkpoint(tmp_path):

@@ -28,7 +28,6 @@ from .baselines import PLAIN, SOLVED
 from .budget import Budget, Pace
 from .inference import without_sampling
 from .members import Members, mix, outputs_of
-from .registry import MODELS
 
 # From what compiles quickly to what does not.
 CANDIDATES: dict[str, tuple[str, ...]] = {
@@ -60,11 +59,19 @@ class Work:
     learning_rate: float
     penalty: float
     seed: int
+    causal: Callable[[str], bool] = lambda name: True  # whether a model of that name sees only what came before
 
     def better(self, one: float, two: float) -> bool:
         if not math.isfinite(two):
             return math.isfinite(one)
         return one < two if self.task.better == "lower" else one > two
+
+    def training_data(self, name: str) -> Any:
+        """The data of a model; one that sees all of the context learns from what is not in it alone."""
+        data = self.data
+        if not isinstance(data, Query) or self.causal(name):
+            return data
+        return Query(data.context, data.times, data.values, data.scored, data.scored)
 
     def metrics(self, outputs: Any) -> dict[str, float]:
         """On the validation series."""
@@ -262,7 +269,7 @@ class Search:
             trial.note = "not tried: the budget was spent on others; give more minutes"
             return
         work, begun = self.work, self.budget.spent
-        data = training_data(work.data, trial.name)
+        data = work.training_data(trial.name)
         members = members or [Member(trial.seed, 0, work.learning_rate, work.penalty)]
         seeds = f"{trial.seed}" if len(members) == 1 else f"{trial.seed}x{len(members)}"
         file = None if self.checkpoint is None else self.checkpoint / f"{trial.name}-{seeds}.safetensors"
@@ -433,13 +440,6 @@ def solved_again(work: Work, name: str) -> Headed | None:
     if solve_again is None:
         return None
     return solve_again(work.build(name)(jax.random.key(work.seed)), work.data, work.train, work.validation)
-
-
-def training_data(data: Any, name: str) -> Any:
-    """The data of a model; one that sees all of the context learns from what is not in it alone."""
-    if not isinstance(data, Query) or name not in MODELS or MODELS[name].causal:
-        return data
-    return Query(data.context, data.times, data.values, data.scored, data.scored)
 
 
 def best_member(run: Run) -> int | None:

@@ -188,6 +188,7 @@ class Estimator(BaseEstimator):
             s.learning_rate,
             s.penalty,
             s.seed,
+            lambda name: self._entry(name).causal,
         )
 
     def _keep(self, done: Chosen, work: Work, series: Series, seconds: float) -> None:

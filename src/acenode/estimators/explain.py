@@ -56,6 +56,11 @@ def attention_of(estimator: Any, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
     times = np.asarray(panel.series.times)
     model = with_enough_steps(estimator.model_, panel, times).model
     weights = in_batches(lambda series, times: _attention(model, series, times), panel, times)
+    if weights.ndim != 4 or weights.shape[-1] != weights.shape[-2]:
+        raise ValueError(
+            f"attention: that of {estimator.settings_.model} has the shape {weights.shape[2:]} at a time, and is no "
+            "square matrix of who attends to whom. Set attends=None in its Entry."
+        )
     weights, count = weights[:, : times.shape[1]], weights.shape[-1]
     names = list(estimator.columns_.values) if kind.attends == "variables" else [f"h{i + 1}" for i in range(count)]
     return weights, np.asarray(names, object)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ..train import Member, Progress, Run, StopTraining
-from .auto import Chosen, Trial, Work, best_member, models_of, solved_again, training_data
+from .auto import Chosen, Trial, Work, best_member, models_of, solved_again
 from .baselines import PLAIN, SOLVED
 from .budget import Budget
 from .members import Members, mix, outputs_of
@@ -23,7 +23,7 @@ def train_named(
     if name in SOLVED:
         return _solve(work, name)
     members = [Member(work.seed + k, 0, work.learning_rate, work.penalty) for k in range(size)]
-    data = training_data(work.data, name)
+    data = work.training_data(name)
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise ValueError(f"fit(checkpoint=...): {checkpoint} is a folder, as a search has; one model takes a file.")
     run = Run(work.build(name), work.task, data, work.split, work.recipe, members, checkpoint=checkpoint)

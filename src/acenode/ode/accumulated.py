@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 from jaxtyping import Array, Bool, Float
 
+from ..precision import products_in
 from .coevolve import CoEvolvingODE
 from .evolve import where_jumped
 from .fields import evaluate_field
@@ -64,7 +65,8 @@ class AccumulatedODE(eqx.Module):
 
     def slope(self, t: Float[Array, " batch"], state: tuple[Array, Array]) -> tuple[Array, Array]:
         """The derivative of h and C."""
-        return jax.vmap(self._slope)(t, *state, self.first)
+        with products_in(self.solver.precision):
+            return jax.vmap(self._slope)(t, *state, self.first)
 
     def hidden(self, state: tuple[Array, Array]) -> Array:
         """h, out of the state."""

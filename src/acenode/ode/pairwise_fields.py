@@ -100,7 +100,8 @@ class QueryKey(VectorField):
 
 
 class SelfDecay(VectorField):
-    """Any g with a decay of its own: `da/dt = g(t, h') - rate * a`. The rate is learned and positive.
+    """A g of the attended state, and perhaps of a, with a decay of its own: `da/dt = g(t, h') - rate * a`. The rate is
+    learned and positive.
 
     A logit that only adds up diverges, its softmax saturates and its gradient vanishes; the decay forgets.
     """

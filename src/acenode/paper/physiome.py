@@ -239,6 +239,7 @@ def row(name: str, dataset: str) -> Row:
         base=model.base,
         own_settings=(*model.own_settings, "precision"),
         controls=model.controls,
+        overlap=(1 - sum(physiome.PARTS)) / physiome.PARTS[0],
         figures={"error_over_time": ft.partial(error_over_time, bins=10, between=HORIZON)},
     )
 

@@ -71,6 +71,7 @@ class Row:
     differs: str = ""  # what else is not as in that row
     own_settings: tuple[str, ...] = ()  # that this row has of its own on purpose: no comparison is confounded by them
     controls: tuple[str, ...] = ()  # rows that have what else comes with the attention, or another kind of it
+    overlap: float = 0.0  # where seeds are folds of the same series: the tested ones, as a part of the trained ones
     candidate: bool = False  # one of several settings: only the best by validation is compared on test data
     variables: tuple[str, ...] = ()  # names of what attends to what; none for hidden dimensions
     reported: tuple[str, ...] = ()  # metrics to show beside the one that chooses the epoch and the published ones

@@ -21,28 +21,34 @@ class Difference(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Mean and standard deviation of some values; an exact number counts as infinitely many without deviation."""
+    """Mean and standard deviation of some values; an exact number counts as infinitely many without deviation.
+
+    Folds of the same series are no independent values, as they train on much the same: their `overlap` is that of
+    `paper.row.Row`.
+    """
 
     mean: float
     sd: float = 0.0
     size: float = math.inf
+    overlap: float = 0.0
 
     @property
     def variance(self) -> float:
-        """Of the mean."""
-        return self.sd**2 / self.size
+        """Of the mean; of overlapping folds after Nadeau and Bengio (2003)."""
+        return self.sd**2 * (1 / self.size + self.overlap)
 
 
-def moments(values: Sequence[float]) -> Moments:
+def moments(values: Sequence[float], overlap: float = 0.0) -> Moments:
     known = len(values) > 1 and np.isfinite(values).all()
-    return Moments(float(np.mean(values)), float(np.std(values, ddof=1)) if known else math.nan, len(values))
+    sd = float(np.std(values, ddof=1)) if known else math.nan
+    return Moments(float(np.mean(values)), sd, len(values), overlap)
 
 
-def difference(one: Mapping[int, float], other: Mapping[int, float]) -> Difference:
+def difference(one: Mapping[int, float], other: Mapping[int, float], overlap: float = 0.0) -> Difference:
     """Between two rows, both by seed: paired where the seeds are the same, else by Welch's test."""
     if one.keys() == other.keys():
-        return welch(moments([one[seed] - other[seed] for seed in one]), Moments(0.0))
-    return welch(moments([*one.values()]), moments([*other.values()]))
+        return welch(moments([one[seed] - other[seed] for seed in one], overlap), Moments(0.0))
+    return welch(moments([*one.values()], overlap), moments([*other.values()], overlap))
 
 
 def welch(one: Moments, other: Moments) -> Difference:

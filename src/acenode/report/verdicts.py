@@ -50,11 +50,12 @@ def comparisons(frame: Frame) -> Frame:
 
 
 def verdict(line: Mapping[str, Any]) -> str:
-    """A word for a valid comparison: inconclusive if not significant, and less precise than the effect of interest."""
+    """A word for a valid comparison: inconclusive if not significant, and the interval reaches beyond the effect of
+    interest."""
     if line["p_holm"] <= ALPHA:
         return "significant gain" if gain(line["difference"], line["metric"]) > 0 else "significant loss"
-    precise = (line["high"] - line["low"]) / 2 <= line["effect"]
-    return "no significant difference" if precise else "inconclusive"
+    within = max(-line["low"], line["high"]) <= line["effect"]
+    return "no significant difference" if within else "inconclusive"
 
 
 def _pairs(found: Found) -> Iterator[tuple[Row, str, str, str, str]]:
@@ -107,12 +108,12 @@ def _compared(row: Row, name: str, kind: str, split: str, metric: str, found: Fo
     if other is not None:
         if kind in _ATTENTION:
             one, other = _on_shared_seeds(one, other)
-        own, theirs = moments(one.value.tolist()), moments(other.value.tolist())
+        own, theirs = (moments(runs.value.tolist(), row.overlap) for runs in (one, other))
         word, notes = _validity(row, name, one, other, kind in _ATTENTION)
         if word != "diverged":
             alone = kind not in _ATTENTION and len(other) == 1  # a prediction without training has no seed
             both = one.value.to_dict(), other.value.to_dict()
-            gap = welch(own, Moments(theirs.mean)) if alone else difference(*both)
+            gap = welch(own, Moments(theirs.mean)) if alone else difference(*both, row.overlap)
     claimed, effect = _effect(row, name, metric, one)
     line |= {"split": split, "metric": metric, "primary": metric == row.task.monitor, "seeds": len(one)}
     line |= {"mean": own.mean, "sd": own.sd, "other_mean": theirs.mean, "other_sd": theirs.sd, "published": claimed}
@@ -130,7 +131,9 @@ def _validity(row: Row, name: str, one: Frame, other: Frame, attention: bool) ->
     """Why a comparison is no evidence, and notes on it; no word for one that is valid."""
     lost = {each: runs.diverged for each, runs in ((row.name, one), (name, other)) if runs.diverged.any()}
     notes = [f"{gone.sum()} of {len(gone)} runs of {each}" for each, gone in lost.items()]
-    word = "diverged" if lost else ""
+    unsure = sum((runs.unverified != "").sum() for runs in (one, other))
+    notes += [f"{unsure} of {len(one) + len(other)} runs were not tested again"] * bool(unsure)
+    word = "diverged" if lost else "not verified" if unsure else ""
     if not attention:
         return word, notes
     status = {"inactive": one.attention == "inactive", "not recorded": one.attention == "unknown"}

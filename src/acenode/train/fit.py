@@ -20,6 +20,7 @@ from .algorithm import Rates
 from .cache import enable_compilation_cache
 from .checkpoint import CheckpointMismatch, load_arrays, load_head, save_arrays
 from .evaluate import check_rows, padded, take
+from .groups import belongs
 from .health import INACTIVE
 from .layout import Devices, Layout
 from .program import Program, Rows, State
@@ -173,6 +174,7 @@ class Run:
         self._devices: list[str] = []
         self._path = None if checkpoint is None else Path(checkpoint)
         if self._path is not None:
+            self._first = _sizes(state.model)
             self._fingerprint = _fingerprint(task, recipe, self.members, state, self._static, whole, folds)
             self._resume(self._path, state)
         if self.epochs < recipe.epochs:
@@ -207,7 +209,12 @@ class Run:
             self.history.setdefault(name, []).append(value.tolist())
         self.seconds += time.perf_counter() - began
         if self._path is not None:
-            head = {"fingerprint": self._fingerprint, "epochs": self.epochs, "seconds": self.seconds}
+            head = {
+                "fingerprint": self._fingerprint,
+                "first": self._first,
+                "epochs": self.epochs,
+                "seconds": self.seconds,
+            }
             whole = self._layout.get(self._state)
             if jax.process_index() == 0:  # of several hosts, one writes
                 save_arrays(self._path, whole, {**head, "history": self.history, "devices": self._devices})
@@ -229,7 +236,8 @@ class Run:
         if not path.exists():
             return
         head = load_head(path)
-        if head["fingerprint"] != self._fingerprint:
+        first = head.get("first", self._first)  # those of another device are the same but for rounding
+        if head["fingerprint"] != self._fingerprint or not np.allclose(first, self._first, rtol=1e-3):
             raise CheckpointMismatch(
                 f"{path} belongs to another run (other data, model, recipe or members). Move it away, or give "
                 "this run another checkpoint file."
@@ -321,9 +329,9 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     plain = replace(recipe, epochs=1, schedule=None, self_check="auto", **named)
     digest.update(repr((asdict(plain), [m.given() for m in members])).encode())
     if recipe.schedule is not None:
-        probed = jax.vmap(recipe.schedule)(jnp.arange(0, 100_000, 50))
+        probed = jax.vmap(recipe.schedule)(jnp.asarray([*range(100), *range(100, 100_000, 50)]))
         with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
-            digest.update(np.asarray(probed, np.float32).round(5).tobytes())
+            digest.update(_rounded(np.asarray(probed, np.float32)))
     for optimiser in recipe.own_optimisers:
         digest.update(_probed(optimiser))
     # Neither have the functions that a task or a model may hold; an address would be another in every process.
@@ -342,17 +350,31 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     return digest.hexdigest()
 
 
+def _sizes(model: PyTree) -> list[float]:
+    """The mean size of each array that is trained: by these the first weights of another model are told."""
+    trained = jax.tree.leaves(eqx.filter(model, belongs(model, "main", "attention", "initial")))
+    return [float(np.abs(np.asarray(leaf, np.float64)).mean()) for leaf in trained if leaf.size]
+
+
 def _probed(transformation: optax.GradientTransformation) -> bytes:
-    """What an optimiser does in its first two steps; nothing of one that takes the parameters of one model only."""
+    """What an optimiser does in its first hundred steps; nothing of one that takes the parameters of one model only."""
     parameters, gradient = jnp.asarray([1.0, -2.0, 3.0]), jnp.asarray([0.5, 1.0, -4.0])
+
+    def step(state, _):
+        update, state = transformation.update(gradient, state, parameters)
+        return state, update
+
     try:
-        state, moved = transformation.init(parameters), []
-        for _ in range(2):
-            update, state = transformation.update(gradient, state, parameters)
-            moved.append(np.frexp(np.asarray(update, np.float32)))
+        _, moved = jax.lax.scan(step, transformation.init(parameters), length=100)
     except Exception:  # whatever it asks for
         return b""
-    return repr([(size.round(4).tolist(), exponent.tolist()) for size, exponent in moved]).encode()
+    return _rounded(np.asarray(moved, np.float32))
+
+
+def _rounded(numbers: np.ndarray) -> bytes:
+    """Numbers to four digits, as bytes."""
+    size, exponent = np.frexp(numbers)
+    return repr((size.round(4).tolist(), exponent.tolist())).encode()
 
 
 def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[tuple[str, ...], ...]:

@@ -69,7 +69,8 @@ def norm(parameters: PyTree, kind: Literal["l1", "l2"]) -> Float[Array, ""]:
     """`||theta||_1` or `||theta||_2` of all weights together; not squared, as in Equation 6.
 
     Weights are arrays of two or more dimensions: a penalty on a bias or on the logarithm of a rate would not make g
-    smaller but pull it towards an arbitrary value.
+    smaller but pull it towards an arbitrary value. Scales and shifts of a group norm are one array of two dimensions,
+    and so in the norm.
     """
     leaves = [leaf for leaf in jax.tree.leaves(parameters) if eqx.is_inexact_array(leaf) and leaf.ndim >= 2]
     if kind == "l1":

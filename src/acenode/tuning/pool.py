@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..compiled import compiled
-from ..estimators.auto import Work, training_data
+from ..estimators.auto import Work
 from ..train import Member
 from ..train.algorithm import Rates
 from ..train.evaluate import padded
@@ -45,7 +45,7 @@ class Pool:
         self.seats: list[Seat | None] = [None] * places
         self.waiting: list[tuple[Any, Member]] = []
         self._layout = layout
-        self._here = jax.tree.map(jnp.asarray, training_data(work.data, shape.model))
+        self._here = jax.tree.map(jnp.asarray, work.training_data(shape.model))
         self._data = layout.share(self._here)
         self._rows = Rows(*padded([work.train] * places), *padded([work.validation] * places))
         self._own_rows = layout.put(self._rows)

@@ -28,6 +28,11 @@ _ALIGNED = 8  # a GPU multiplies matrices by its quick units where their sizes a
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
     """Every `kernel` x `kernel` neighbourhood as one vector, in the order of `as_patches`."""
     # Whatever made x is computed once, not once for each of the neighbourhoods it is part of.
+    if min(x.shape[:2]) + 2 * padding < kernel:
+        raise ValueError(
+            f"Conv: the map has {x.shape[0]} x {x.shape[1]} pixels, with the padding {2 * padding} more; too few for a "
+            f"kernel of {kernel} x {kernel}."
+        )
     x = lax.optimization_barrier(x)
     x = jnp.pad(x, ((padding, padding), (padding, padding), (0, 0)))
     rows, columns = ((n - kernel) // stride + 1 for n in x.shape[:2])
