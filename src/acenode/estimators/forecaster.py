@@ -29,6 +29,7 @@ from .members import mixed
 from .registry import AUTO, Entry
 
 _CUTS, _CUT_BETWEEN = 2, (0.2, 1.0)  # how often each series is cut for training, and at which parts of its time
+_AT_ONCE = 4096  # series that are cut at a query
 _AT = "predict(at=...)"
 
 
@@ -163,7 +164,7 @@ class Forecaster(Estimator):
         if self.columns_.future:
             known = self._known_ahead(at, queries, table)
             table = extended(table, queries.codes, queries.times, known)
-        mean, sd = self._predicted(self._scaled(table, what), queries, since / self.settings_.unit)
+        mean, sd = self._predicted(self._scaled(table, what), queries.codes, since / self.settings_.unit)
         return self._frame(queries, table.ids, mean, sd, table.clock, table.backend)
 
     def score(self, frame: Any, y: None = None) -> float:
@@ -307,9 +308,28 @@ class Forecaster(Estimator):
         columns = (column_of(whole, name, _AT) for name in named)
         return np.stack([read_numbers(column, _AT, self.columns_.missing) for column in columns], axis=1)
 
-    def _predicted(self, panel: Panel, queries: "_Queries", since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation for each queried id and time, in the units of the data."""
-        panel, codes = self._as_it_was(panel, queries.codes, since.astype(np.float32))
+    def _predicted(self, panel: Panel, codes: np.ndarray, since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation for each queried series and time, in the units of the data.
+
+        What a series has after a query does not count for it: before its last row, it is the series as it was by then.
+        """
+        inside = since.astype(np.float32) < _last_times(panel.series)[codes, 0]
+        if self.columns_.future or not inside.any():
+            return self._answered(panel, codes, since)
+        found = np.empty((2, len(codes), len(self.columns_.values)))
+        late = ~inside
+        if late.any():
+            found[:, late] = self._answered(panel, codes[late], since[late])
+        places = np.flatnonzero(inside)
+        for some in np.split(places, range(_AT_ONCE, len(places), _AT_ONCE)):
+            whole = panel[codes[some]]
+            context = forecast(whole.series, since[some, None].astype(np.float32)).context
+            then = Panel(context, whole.ids, whole.variables)
+            found[:, some] = self._answered(then, np.arange(len(some)), since[some])
+        return found[0], found[1]
+
+    def _answered(self, panel: Panel, codes: np.ndarray, since: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same from all that the series have."""
         used, codes = np.unique(codes, return_inverse=True)
         order = np.lexsort((since, codes))  # in time, as a solver goes
         starts = np.searchsorted(codes[order], np.arange(len(used) + 1))
@@ -322,19 +342,6 @@ class Forecaster(Estimator):
         mean = np.asarray(self.scaler_.unscale(mean))[codes, slots]
         sd = np.asarray(self.scaler_.unscale_deviation(np.exp(0.5 * log_variance)))[codes, slots]
         return mean, sd
-
-    def _as_it_was(self, panel: Panel, codes: np.ndarray, since: np.ndarray) -> tuple[Panel, np.ndarray]:
-        """The series to predict from, and which of them for each query: what a series has after a query does not count
-        for it, so that for a query before its last row there is a shorter one."""
-        inside = since < _last_times(panel.series)[codes, 0]
-        if self.columns_.future or not inside.any():
-            return panel, codes
-        whole = panel[codes[inside]]
-        context = forecast(whole.series, since[inside, None]).context
-        series = jax.tree.map(lambda *parts: np.concatenate(parts), panel.series, context)
-        codes = codes.copy()
-        codes[inside] = len(panel) + np.arange(len(whole))
-        return Panel(series, np.concatenate([panel.ids, whole.ids]), panel.variables), codes
 
     def _frame(self, queries: "_Queries", ids: np.ndarray, mean, sd, clock: Clock, backend: Any) -> Any:
         targets = self.columns_.targets
