@@ -308,6 +308,12 @@ def test_a_variable_of_words_leaves_the_numbers_of_a_long_table(tmp_path):
     assert table == [("a", 0, 70.5, None), ("a", 1, 71.0, "ICU")]
 
 
+def test_the_values_of_a_long_table_may_have_decimal_commas_beside_words(tmp_path):
+    path = written(tmp_path, "id;time;kind;x", "a;0;pulse;70,5", "a;1;ward;ICU", "a;1;ok;true", "a;1;pulse;71")
+    table = pivoted(read_table(path, mixed=["x"]), "id", "time", "kind", "x", text=["ok"])
+    assert table.rows() == [("a", 0, 70.5, None, None), ("a", 1, 71.0, "ICU", "true")]
+
+
 def test_dates_of_a_long_table_are_in_order_as_moments(tmp_path):
     lines = ("a,2024-03-31T03:30+02:00,u,1", "a,2024-03-31T00:45+01:00,v,2", "a,2024-03-31T01:30+00:00,v,3")
     with pytest.warns(UserWarning, match="several offsets"):

@@ -196,6 +196,20 @@ def test_words_stay_words_in_a_table_with_true_and_false_alone(tmp_path):
     assert "never was in training" not in said.output
 
 
+def test_words_of_a_long_table_stay_words(tmp_path):
+    kinds = [[row[0], row[1], "pulse", row[3]] for row in rows()]
+    kinds += [[row[0], row[1], "ok", ("True", "False", "unknown")[k % 3]] for k, row in enumerate(rows())]
+    names = ("patient", "hour", "kind", "number")
+    data = write(tmp_path / "data.csv", kinds, names)
+    done(train(data, tmp_path / "m", *LONG, "--model", "linear"))
+    two = write(tmp_path / "two.csv", [row for row in kinds if row[3] != "unknown"], names)
+    for command in (
+        ("predict", tmp_path / "m", two, "--at", 9, "--out", tmp_path / "p.csv"),
+        ("evaluate", tmp_path / "m", two),
+    ):
+        assert "never was in training" not in done(run(*command, *LONG)).output
+
+
 def test_several_labels_from_file_to_file(tmp_path, data):
     out = tmp_path / "m"
     task = ("--task", "classify", "--label", "died", "--label", "ward", "--model", "frequencies")

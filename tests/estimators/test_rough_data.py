@@ -1,5 +1,7 @@
 """Words, absurd values, columns that are inputs alone, weights: before and after a model sees them."""
 
+import warnings
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -133,6 +135,11 @@ def test_a_number_that_stands_for_a_missing_word_is_a_blank(mark):
     assert found == {"ward": ("ER", "ICU")}
     encoded, strange = encode(frame, found, (-999.0,))
     assert not strange and encoded["ward=ICU"].isna().tolist() == [False, True, False]
+    table = machines(6)
+    table["ward"] = [("ICU", mark, "ER")[k % 3] for k in range(len(table))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a cell does hold it
+        read_rough(Forecaster(**GIVEN, missing=-999), table)
 
 
 def test_filled_in_words_are_drawn_as_true_and_false():
@@ -199,13 +206,17 @@ def test_blanks_of_a_static_column_get_the_value_of_their_series():
     frame = frame.assign(
         size=np.where(first, number % 5, np.nan), make=np.where(first, np.where(number % 2, "old", "new"), None)
     )
-    imputer = Imputer(**GIVEN, static=("size", "make"), model="interpolation").fit(frame)
+    with pytest.warns(UserWarning, match="column 'plant=one' is 1 in every row; it is left out"):
+        imputer = Imputer(**GIVEN, static=("size", "make"), model="interpolation").fit(frame.assign(plant="one"))
     filled = imputer.transform(frame)
     assert (filled["size"] == number % 5).all() and (filled["make"] == np.where(number % 2, "old", "new")).all()
     none = frame.assign(make=frame["make"].where(number > 0), size=frame["size"].where(number > 0))
     again = imputer.transform(none)
     assert not again[["size", "make"]].isna().any(axis=None)
     assert again["make"][number > 0].equals(filled["make"][number > 0])
+    with pytest.warns(UserWarning, match="'make' is 'odd' in a row, a word that it never was"):
+        odd = imputer.transform(frame.assign(make=frame["make"].where(~first | (number > 0), "odd")))
+    assert (odd["make"][number == 0] == "odd").all() and (odd["make"][number > 0] == filled["make"][number > 0]).all()
 
 
 def test_what_is_known_ahead_is_told_one_row_before():
@@ -251,6 +262,11 @@ def test_importance_is_that_of_the_columns_of_the_table_for_what_is_forecast():
     ]
     assert sorted(shown[0]) == sorted(set(found["hidden"])) and shown[1] == ["heat", "flow", "plan"]
     matplotlib.pyplot.close(figure)
+
+
+def test_columns_of_the_same_name_as_text_and_number_are_hidden_one_by_one():
+    frame = rough()[["machine", "hour", "heat", "flow"]].rename(columns={"heat": 1, "flow": "1"})
+    assert len(Forecaster(**GIVEN, model="linear").fit(frame).importance(frame)) == 4
 
 
 def test_a_column_of_words_may_have_a_number_for_its_name(tmp_path):

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from contextlib import nullcontext
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -137,6 +138,11 @@ def test_dates_as_text_are_dates(kind, offsets, zone):
     back = table.clock.write(table.times, kind).to_list()
     assert [dt.datetime.fromisoformat(b) if isinstance(b, str) else b for b in back] == moments
     assert table.clock.read(["2024-03-30T10:43:12"], "at")[0] == table.times[0] or offsets[0] == "+01"
+
+
+def test_two_names_of_one_zone_are_one_offset():
+    hours = [dt.datetime(2024, 1, day, tzinfo=dt.UTC if day % 2 else ZoneInfo("UTC")) for day in (1, 2, 1, 2)]
+    assert read(small(hour=pd.Series(hours, dtype=object)), COLUMNS).clock.zone == "UTC"
 
 
 def test_a_time_zone_in_some_rows_only_is_refused():

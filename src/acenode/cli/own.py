@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
@@ -128,7 +129,9 @@ def train(
     checkpoint = place.with_name(f".{place.name}-training{'' if model == 'auto' else '.safetensors'}")
     checked(lambda: check_target(out))
     check_writable(place)
-    frame = read(data, id=id, labels=label or () if task is Task.classify else ())
+    frame = read(
+        data, id=id, labels=label or () if task is Task.classify else (), mixed=values if variable and values else ()
+    )
     if variable is not None:
         others = [name for name in (*(label or ()), weight, *(static or ()), *(future or ())) if name is not None]
         frame = _wide(frame, id, time, variable, values, others)
@@ -177,7 +180,7 @@ def predict(
     estimator = _load(folder)
     id = estimator.columns_.id
     worded = set(map(str, estimator.categories_))  # text, even where this table has true and false alone
-    frame = read(data, id=id, text=worded)
+    frame = read(data, id=id, text=worded, mixed=[value] if variable and value else ())
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     check_writable(out)
@@ -210,7 +213,8 @@ def evaluate(
     classes = [each if isinstance(each, tuple) else (each,) for each in getattr(estimator, "classes_", ())]
     text = {name for k, name in enumerate(roles.labels) if any(isinstance(each[k], str) for each in classes)}
     named = roles.labels if classes else ()
-    frame = read(data, id=roles.id, labels=named, text={*text, *map(str, estimator.categories_)})
+    text |= set(map(str, estimator.categories_))
+    frame = read(data, id=roles.id, labels=named, text=text, mixed=[value] if variable and value else ())
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     metrics = checked(lambda: estimator.evaluate(frame))
@@ -321,13 +325,21 @@ def read(path: Path, **given: Any) -> Any:
     return checked(lambda: read_table(path, **given))
 
 
-def _wide(frame: Any, id: str, time: str, variable: str, value: list[str] | None, others: list[str]) -> Any:
+def _wide(
+    frame: Any,
+    id: str,
+    time: str,
+    variable: str,
+    value: list[str] | None,
+    others: list[str],
+    text: Collection[str] = (),
+) -> Any:
     """A table with a column for each variable, of one with a row for each value."""
     from .read import pivoted
 
     if value is None or len(value) != 1:
         fail("--variable says that the table is long: name its column of values with --value, once.")
-    return checked(lambda: pivoted(frame, id, time, variable, value[0], others))
+    return checked(lambda: pivoted(frame, id, time, variable, value[0], others, text))
 
 
 def _wide_for(estimator: Any, frame: Any, variable: str, value: str | None) -> Any:
@@ -339,7 +351,8 @@ def _wide_for(estimator: Any, frame: Any, variable: str, value: str | None) -> A
     roles, words = estimator.columns_, estimator.categories_
     labels = [name for name in roles.labels if name in frame.columns]
     others = [*labels, *collapsed((*roles.static, *roles.future), words)]
-    wide = _wide(frame, roles.id, roles.time, variable, None if value is None else [value], others)
+    given = None if value is None else [value]
+    wide = _wide(frame, roles.id, roles.time, variable, given, others, set(map(str, words)))
     absent = [str(name) for name in collapsed(roles.values, words) if name not in wide.columns]
     return wide.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
 

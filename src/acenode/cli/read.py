@@ -36,6 +36,7 @@ def read_table(
     id: str | None = None,
     labels: Collection[str] = (),
     text: Collection[str | None] = (),
+    mixed: Collection[str] = (),
     like: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """A polars frame from a `.csv` (also `.csv.gz`) or `.parquet` file.
@@ -52,6 +53,7 @@ def read_table(
     - `id`: the column of a CSV that names the series: whole numbers or text, as 3.1 and 3.10 are not the same.
     - `labels`: the columns of classes, in which 1,5 is a name.
     - `text`: columns that are text, whatever they hold.
+    - `mixed`: columns of text and numbers: the values of a long table.
     - `like`: a table read before; what is text there is text here, so that ids can be compared.
     """
     _check_file(path)
@@ -77,18 +79,24 @@ def read_table(
             return _as_numbers(column, (pl.Int64,))
         pointed = _with_points(column, path) if separator != "," and column.name not in labels else column
         made = _as_numbers(pointed, _NUMBERS)
-        return column if made.dtype == pl.String else made
+        return made if made.dtype != pl.String else pointed if column.name in mixed else column
 
     return cells.with_columns(*map(typed, cells))
 
 
 def pivoted(
-    frame: pl.DataFrame, id: str, time: str, variable: str, value: str, others: Collection[str] = ()
+    frame: pl.DataFrame,
+    id: str,
+    time: str,
+    variable: str,
+    value: str,
+    others: Collection[str] = (),
+    text: Collection[str] = (),
 ) -> pl.DataFrame:
     """A long table (a row for each value, with its id, time and variable) with a column for each variable.
 
-    `others` are columns that are the same in all rows of an id and time. The rows may have any order; they are then by
-    id, as the ids first appear, and time.
+    `others` are columns that are the same in all rows of an id and time, `text` variables that are text. The rows may
+    have any order; they are then by id, as the ids first appear, and time.
     """
     for name in (id, time, variable, value, *others):
         if name not in frame.columns:
@@ -120,7 +128,7 @@ def pivoted(
     wide = named.pivot(on=variable, index=index, values=value, maintain_order=True)[[*index, *names]]
     if frame[value].dtype != pl.String:
         return wide
-    return wide.with_columns(_as_numbers(wide[name], _NUMBERS) for name in names)  # one of words makes all text
+    return wide.with_columns(_as_numbers(wide[name], _NUMBERS) for name in names if name not in text)
 
 
 def _in_order(frame: pl.DataFrame, id: str, time: str) -> pl.DataFrame:

@@ -49,12 +49,12 @@ def forecast_names(estimator: Any) -> list[str]:
     return [str(name) for name in compress(estimator.columns_.values, estimator.columns_.targets)]
 
 
-def columns_to_hide(estimator: Any) -> dict[str, list[int]]:
+def columns_to_hide(estimator: Any) -> dict[Any, list[int]]:
     """The places of the variables of each column of the user's table: a column of words is hidden as a whole."""
-    hidden: dict[str, list[int]] = {}
+    hidden: dict[Any, list[int]] = {}
     for place, name in enumerate(estimator.columns_.values):
         (column,) = collapsed((name,), estimator.categories_)
-        hidden.setdefault(str(column), []).append(place)
+        hidden.setdefault(column, []).append(place)
     return hidden
 
 
@@ -84,7 +84,7 @@ def importance_frame(estimator: Any, frame: Any) -> Any:
     found = importance_of(estimator, panel, hidden.values())
     data = {
         "forecast": np.repeat(forecast, len(hidden)).tolist(),
-        "hidden": [*hidden] * len(forecast),
+        "hidden": [*map(str, hidden)] * len(forecast),
         "mse": np.repeat(found.mse, len(hidden)),
         "increase": found.increase.ravel(),
         "standard_error": found.error.ravel(),
@@ -104,7 +104,7 @@ def importance_figure(estimator: Any, panel: Panel):
 
     hidden = columns_to_hide(estimator)
     increase = importance_of(estimator, panel, hidden.values()).increase
-    names = forecast_names(estimator), [*hidden]
+    names = forecast_names(estimator), [*map(str, hidden)]
     return matrix(np.maximum(increase, 0.0), *names, "forecast", "hidden", "increase of MSE")
 
 

@@ -10,7 +10,7 @@ from sklearn.base import TransformerMixin
 
 from ..datasets.split import Split
 from ..series import Panel, Query, Series, hold_out
-from ..series.categories import encoded, words_of
+from ..series.categories import collapsed, encoded, words_of
 from ..series.columns import read_numbers
 from ..series.frames import Missing
 from ..series.table import Columns
@@ -95,12 +95,21 @@ class Imputer(TransformerMixin, Estimator):
                 given = read_numbers(native.get_column(name), what, self.columns_.missing)
                 if (blank := np.isnan(given)).any():
                     filled.append(nw.new_series(name, np.where(blank, expected[:, j], given), backend=backend))
+        codes = np.empty_like(table.codes)
+        codes[table.order] = table.codes
+        static = collapsed(self.columns_.static, self.categories_)
         for name, words in self.categories_.items():
             places = [self.columns_.values.index(e) for w in words if (e := encoded(name, w)) in self.columns_.values]
+            if not places:  # left out
+                continue
             given = words_of(native.get_column(name), self.columns_.missing)
-            if places and None in given:
+            if None in given:
+                of_series = {code: word for code, word in zip(codes, given, strict=True) if word and name in static}
                 likeliest = [words[k] for k in expected[:, places].argmax(axis=1)]
-                chosen = [likely if own is None else own for likely, own in zip(likeliest, given, strict=True)]
+                chosen = [
+                    own or of_series.get(code, likely)
+                    for own, code, likely in zip(given, codes, likeliest, strict=True)
+                ]
                 filled.append(nw.new_series(name, chosen, nw.String, backend=backend))
         return native.with_columns(*filled).to_native() if filled else frame
 

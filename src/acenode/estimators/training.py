@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..series.categories import Categories, encode, expanded, find_categories
+from ..series.categories import Categories, encode, expanded, find_categories, hold
 from ..series.columns import missing_codes
 from ..series.table import Columns, Table, absent_codes, column_of, frame_of, read, value_columns
 from ..train import Recipe
@@ -86,14 +86,16 @@ def read_rough(estimator: Any, frame: Any) -> tuple[Table, tuple[Any, ...], Cate
         raise ValueError(f"{WHAT}: {both[0]!r} is named as future and as static; choose one.")
     missing = missing_codes(estimator.missing)
     categories = find_categories(frame, chosen, WHAT, missing)
-    frame, _ = encode(frame, categories, missing)
+    given = frame
+    frame, _ = encode(given, categories, missing)
     chosen, future, static = (expanded(names, categories) for names in (chosen, future, static))
     columns = Columns(id, time, chosen, label, missing, future, static)
     if not columns.targets.any():
         raise ValueError(f"{WHAT}: every column of values is named as future or static; leave one to be predicted.")
     table = read(frame, columns, what=WHAT)
     weights = None if weight is None else _weights(frame, columns, weight)
-    for number in absent_codes(frame, columns, WHAT):
+    absent = [number for number in absent_codes(frame, columns, WHAT) if not hold(given, categories, number)]
+    for number in absent:
         warnings.warn(f"{WHAT}: {number:g} is said to stand for a missing value, and no cell holds it.", stacklevel=3)
     check_observed(table, WHAT)
     table, left_out = _without_constants(table)

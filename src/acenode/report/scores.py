@@ -123,8 +123,9 @@ def _standing(line: Mapping[str, Any]) -> dict[str, Any]:
     if not line["comparable"] or line["diverged"]:
         return told | {"standing": "diverged" if line["comparable"] else "not comparable"}
     theirs, spread = line["published"], line["published_sd"]
-    number = Moments(theirs) if np.isnan(spread) else Moments(theirs, spread, SEEDS)
-    found = welch(Moments(line["mean"], line["sd"], line["seeds"]), number)
+    overlap = max((row.overlap for row in TABLES[line["ours_table"]] if isinstance(row, Row)), default=0.0)
+    number = Moments(theirs) if np.isnan(spread) else Moments(theirs, spread, SEEDS, overlap)
+    found = welch(Moments(line["mean"], line["sd"], line["seeds"], overlap), number)
     word = "inconclusive" if np.isnan(found.p) else "no significant difference"
     if found.p <= ALPHA:
         word = "better than published" if gain(found.difference, line["metric"]) > 0 else "worse than published"

@@ -58,9 +58,17 @@ def words_of(given: nw.Series, missing: Sequence[float] = ()) -> list[str | None
 
     def read(item: Any) -> str | None:
         blank = not isinstance(item, str) or not item.strip()
-        return None if blank or (reads_as_number(item) and stands_for_blank(float(item), missing)) else item
+        stands = not blank and missing and reads_as_number(item) and stands_for_blank(float(item), missing)
+        return None if blank or stands else item
 
     return [read(item) for item in given.cast(nw.String).to_list()]
+
+
+def hold(frame: Any, categories: Mapping[Any, tuple[str, ...]], number: float) -> bool:
+    """Whether a cell of these columns is a number."""
+    table = nw.from_native(frame, eager_only=True)
+    cells = (table.get_column(name).cast(nw.String).unique().to_list() for name in categories)
+    return any(reads_as_number(cell) and float(cell) == number for some in cells for cell in some)
 
 
 def encode(

@@ -61,13 +61,10 @@ class Clock:
         if self.kind == "number":
             if isinstance(time, Real | np.number) and not isinstance(time, np.timedelta64):
                 return float(time)
-            if isinstance(time, timedelta | np.timedelta64):
-                seconds = np.timedelta64(time) / np.timedelta64(1, "s")
-                raise ValueError(
-                    f"{what}: {time!r} is a duration and not a number, as the times of the model are. Where these were "
-                    f"durations too they are in seconds: {seconds:.10g}."
-                )
-            raise ValueError(f"{what}: {shown(time)} is not a number, as the times of the model are.")
+            told = f"{shown(time)} is not a number, as the times of the model are"
+            if (seconds := _duration(time)) is not None:
+                told += f"; where these were durations too they are in seconds, {seconds:.10g}"
+            raise ValueError(f"{what}: {told}.")
         try:
             moment = _datetime(time)
         except ValueError as error:
@@ -130,7 +127,7 @@ def _read_dates(given: nw.Series, what: str) -> tuple[np.ndarray, Clock]:
             f"{what}: {given.name!r} has a time zone in some rows, and none in row "
             f"{row_of(np.asarray([moment.tzinfo is None for moment in moments]))}; give it to all or none."
         )
-    if len(zones) > 1:
+    if len(zones) > 1 and len({moment.utcoffset() for moment in moments}) > 1:
         warnings.warn(
             f"{what}: {given.name!r} has several offsets from UTC, such as {min(map(str, zones))} and "
             f"{max(map(str, zones))}; its times are shown in UTC, and a time without an offset is one in UTC.",
@@ -175,6 +172,13 @@ def _datetime(given: Any) -> datetime:
     if not isinstance(given, date) or given != given:  # the latter is pandas' "not a time"
         raise TypeError
     return given if isinstance(given, datetime) else datetime(given.year, given.month, given.day)
+
+
+def _duration(given: Any) -> float | None:
+    """A duration in seconds; of months and years none."""
+    if isinstance(given, np.timedelta64) and np.datetime_data(given)[0] not in ("M", "Y", "generic"):
+        return None if np.isnat(given) else float(given / np.timedelta64(1, "s"))
+    return given.total_seconds() if isinstance(given, timedelta) else None
 
 
 def _seconds(moment: datetime) -> float:

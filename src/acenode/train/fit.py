@@ -174,7 +174,7 @@ class Run:
         self._devices: list[str] = []
         self._path = None if checkpoint is None else Path(checkpoint)
         if self._path is not None:
-            self._first = _sizes(state.model)
+            self._numbers = _numbers(state.model, recipe)
             self._fingerprint = _fingerprint(task, recipe, self.members, state, self._static, whole, folds)
             self._resume(self._path, state)
         if self.epochs < recipe.epochs:
@@ -211,7 +211,7 @@ class Run:
         if self._path is not None:
             head = {
                 "fingerprint": self._fingerprint,
-                "first": self._first,
+                "numbers": self._numbers,
                 "epochs": self.epochs,
                 "seconds": self.seconds,
             }
@@ -236,11 +236,10 @@ class Run:
         if not path.exists():
             return
         head = load_head(path)
-        first = head.get("first", self._first)  # those of another device are the same but for rounding
-        if head["fingerprint"] != self._fingerprint or not np.allclose(first, self._first, rtol=1e-3):
+        if head["fingerprint"] != self._fingerprint or not _alike(head.get("numbers", self._numbers), self._numbers):
             raise CheckpointMismatch(
-                f"{path} belongs to another run (other data, model, recipe or members). Move it away, or give "
-                "this run another checkpoint file."
+                f"{path} belongs to another run (other data, model, recipe or members) or version of acenode. Move it "
+                "away, or give this run another checkpoint file."
             )
         self._state = self._layout.put(load_arrays(path, like))
         self.history, self.epochs, self.seconds = head["history"], head["epochs"], head["seconds"]
@@ -328,12 +327,6 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     named = {n: v if isinstance(v := getattr(recipe, n), str | type(None)) else "adam" for n in fields}
     plain = replace(recipe, epochs=1, schedule=None, self_check="auto", **named)
     digest.update(repr((asdict(plain), [m.given() for m in members])).encode())
-    if recipe.schedule is not None:
-        probed = jax.vmap(recipe.schedule)(jnp.asarray([*range(100), *range(100, 100_000, 50)]))
-        with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
-            digest.update(_rounded(np.asarray(probed, np.float32)))
-    for optimiser in recipe.own_optimisers:
-        digest.update(_probed(optimiser))
     # Neither have the functions that a task or a model may hold; an address would be another in every process.
     settings = [repr(leaf) for leaf in jax.tree.leaves(static)]
     described = (
@@ -350,14 +343,22 @@ def _fingerprint(task: Task, recipe: Recipe, members, state, static, data, folds
     return digest.hexdigest()
 
 
-def _sizes(model: PyTree) -> list[float]:
-    """The mean size of each array that is trained: by these the first weights of another model are told."""
+def _numbers(model: PyTree, recipe: Recipe) -> list[list[float]]:
+    """What tells another run too, but for rounding, which differs between devices: some of the first weights of each
+    array, and what the functions of a recipe do, a schedule and an optimiser."""
     trained = jax.tree.leaves(eqx.filter(model, belongs(model, "main", "attention", "initial")))
-    return [float(np.abs(np.asarray(leaf, np.float64)).mean()) for leaf in trained if leaf.size]
+    found: list[Array | np.ndarray] = [
+        np.ravel(leaf)[np.linspace(0, leaf.size - 1, 8).astype(int)] for leaf in trained if leaf.size
+    ]
+    if recipe.schedule is not None:
+        found.append(jax.vmap(recipe.schedule)(jnp.asarray([*range(100), *range(100, 100_000, 50)])))
+    found += map(_steps, recipe.own_optimisers)
+    with np.errstate(over="ignore"):  # a factor may grow past single precision this far on
+        return [[float(f"{x:.6g}") for x in np.clip(np.asarray(each, np.float32), -1e30, 1e30)] for each in found]
 
 
-def _probed(transformation: optax.GradientTransformation) -> bytes:
-    """What an optimiser does in its first hundred steps; nothing of one that takes the parameters of one model only."""
+def _steps(transformation: optax.GradientTransformation) -> Array:
+    """A hundred steps of an optimiser; nothing of one that takes the parameters of one model only."""
     parameters, gradient = jnp.asarray([1.0, -2.0, 3.0]), jnp.asarray([0.5, 1.0, -4.0])
 
     def step(state, _):
@@ -366,15 +367,17 @@ def _probed(transformation: optax.GradientTransformation) -> bytes:
 
     try:
         _, moved = jax.lax.scan(step, transformation.init(parameters), length=100)
+        return jnp.ravel(jnp.asarray(moved))
     except Exception:  # whatever it asks for
-        return b""
-    return _rounded(np.asarray(moved, np.float32))
+        return jnp.zeros(0)
 
 
-def _rounded(numbers: np.ndarray) -> bytes:
-    """Numbers to four digits, as bytes."""
-    size, exponent = np.frexp(numbers)
-    return repr((size.round(4).tolist(), exponent.tolist())).encode()
+def _alike(one: list[list[float]], other: list[list[float]]) -> bool:
+    """Whether numbers are the same but for rounding."""
+    return len(one) == len(other) and all(
+        len(a) == len(b) and np.allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs([0.0, *b]).max())
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def _notes(history: dict[str, np.ndarray], members, best_epoch: np.ndarray) -> tuple[tuple[str, ...], ...]:
