@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from frames import KINDS, VALUES, dated, machines, of_kind, to_pandas
 from sklearn.base import clone
-from untrained import untrained
 
 from acenode.estimators import Forecaster, NotFittedError, load
 from acenode.estimators.forecaster import listed
@@ -464,26 +463,6 @@ def test_a_large_offset_costs_no_digits(forecaster, frame, tmp_path):
     answer = sorted_answer(moved.predict(at=AT))
     told = answer["variable"] == "heat"
     close(answer["mean"] - offset * told, expected[expected["machine"] == row.machine]["mean"])
-
-
-# --- nothing from what comes later ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("model", ["mtan", "linear", pytest.param("gru-d", marks=pytest.mark.slow)])
-def test_a_time_inside_a_series_is_predicted_from_what_came_before(frame, model, monkeypatch):
-    monkeypatch.setattr("acenode.estimators.forecaster._AT_ONCE", 2)
-    made = untrained(Forecaster("machine", "hour", model=model, hidden=4), frame)
-    own = frame[frame["machine"].isin(["m00", "m01"])]
-    ends = own.groupby("machine")["hour"].agg(["min", "max"])
-    at = [float(ends["min"].max()) + 0.25, float(ends["max"].min()) - 0.25, 24.0]
-    assert at[0] < at[1] < 24 and (ends["max"] < 24).all()
-    found = made.predict(own, at=at)
-    for time in at:
-        alone = made.predict(own[own["hour"] <= time], at=[time])
-        together = found[found["hour"] == time]
-        assert list(together["machine"]) == list(alone["machine"])
-        close(together["mean"], alone["mean"])
-        close(together["q0.95"], alone["q0.95"])
 
 
 # --- values that are none ---------------------------------------------------------------------------------------------

@@ -178,14 +178,14 @@ def predict(
     if out.suffix.lower() not in (".csv", ".parquet"):
         fail(f"--out {out}: predictions are written as .csv or .parquet.")
     estimator = _load(folder)
+    if estimator.task != "forecast" and (at or at_file):
+        fail(f"--at and --at-file are for a model that forecasts; this one is a {type(estimator).__name__}.")
     id = estimator.columns_.id
     worded = set(map(str, estimator.categories_))  # text, even where this table has true and false alone
     frame = read(data, id=id, text=worded, mixed=[value] if variable and value else ())
     if variable is not None:
         frame = _wide_for(estimator, frame, variable, value)
     check_writable(out)
-    if estimator.task != "forecast" and (at or at_file):
-        fail(f"--at and --at-file are for a model that forecasts; this one is a {type(estimator).__name__}.")
     if estimator.task == "forecast":
         if (at is None) == (at_file is None):
             fail("say at which times: --at TIME (repeated), or --at-file with a table of ids and times.")
