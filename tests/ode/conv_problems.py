@@ -73,6 +73,11 @@ def frozen():
     return _Attended(perturbed(half(32, 1)), Elementwise()), *single(2, 3, 3, 4, 32)
 
 
+def uneven():
+    """23 groups of 3 channels, as in Augmented-ODE-Net: of a block's 32 x 4 columns 59 are empty."""
+    return _Alone(perturbed(half(69, 1))), single(2, 3, 4, 69), None
+
+
 class Lifted(Elementwise):
     """One that makes something of nothing."""
 
@@ -82,8 +87,13 @@ class Lifted(Elementwise):
         return h + jax.nn.sigmoid(a)
 
 
-def lifted():
-    return _Attended(perturbed(half(32, 1)), Lifted()), *single(2, 3, 3, 4, 32)
+def lifted(channels: int = 32):
+    return _Attended(perturbed(half(channels, 1)), Lifted()), *single(2, 3, 3, 4, channels)
+
+
+def lifted_uneven():
+    """Where channels are missing the attended state is not zero."""
+    return lifted(33)
 
 
 def evolved(channels: int = 64, f: int = 1, g: int = 2):

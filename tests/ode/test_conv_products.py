@@ -41,6 +41,7 @@ from acenode.ode.conv.batch import OnMaps
 from acenode.ode.conv.gradient import KERNELS
 from acenode.ode.conv.layers import Conv, GroupNorm
 from acenode.ode.conv.products import PRODUCTS
+from acenode.ode.conv.steps import Columns
 from acenode.ode.evolve import _Alone
 from acenode.ode.solver import of_batch
 from acenode.ode.solver.runge_kutta import METHODS
@@ -248,7 +249,7 @@ def test_the_guide_says_what_is_kept_of_a_sample():
     both = jax.tree.map(lambda x: x.astype(jnp.float32), both)
 
     def size(way, evaluations: int) -> int:
-        space = lambda y: OnMaps(both, way, Elementwise()).space(y, None, evaluations)  # noqa: E731
+        space = lambda y: OnMaps(both, way, Columns.of(32, 2), Elementwise()).space(y, None, evaluations)  # noqa: E731
         return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(space, state)))
 
     one, eight, none = ([size(way, n) for way in (KERNELS, PRODUCTS)] for n in (1, 1 + 9 * 6, 1 + 6))

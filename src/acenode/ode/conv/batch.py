@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from . import steps
-from .steps import Layer, Plan, Way, Weights
+from .steps import Columns, Layer, Plan, Way, Weights
 
 
 class OnMaps(eqx.Module):
@@ -16,6 +16,7 @@ class OnMaps(eqx.Module):
 
     fields: tuple[Any, ...]  # `ConvField`s, which know this module
     way: Way = eqx.field(static=True)
+    columns: Columns = eqx.field(static=True)
     attention: Callable | None = eqx.field(static=True, default=None)
 
     def attended(self, attention: Callable) -> "OnMaps | None":
@@ -23,7 +24,7 @@ class OnMaps(eqx.Module):
         # A class that only inherits from one that works element by element may work otherwise.
         alike = vars(type(attention)).get("elementwise", False)
         learned = any(map(eqx.is_array, jax.tree.leaves(attention)))  # no way takes weights of an attention
-        return OnMaps(self.fields, self.way, attention) if alike and not learned else None
+        return OnMaps(self.fields, self.way, self.columns, attention) if alike and not learned else None
 
     def slope(self, t, y, args):
         plain = lambda given: jax.vmap(_Plain(given[0], self.attention))(*given[1:])  # noqa: E731
@@ -32,42 +33,53 @@ class OnMaps(eqx.Module):
 
     def _slope(self, given):
         fields, t, y, args = given
-        return self._state(steps.slopes(self._plan(y), t, self._maps(y, args), _weights(fields, y))[0], y)
+        return self._state(steps.slopes(self._plan(y), t, self._maps(y, args), self._weights(fields, y))[0], y)
 
     def space(self, y, args, evaluations):
-        return self.way.space(self._plan(y), self._maps(y, args), _weights(self.fields, y), evaluations)
+        return self.way.space(self._plan(y), self._maps(y, args), self._weights(self.fields, y), evaluations)
 
     def first(self, t, y, args, kept, maps):
-        given = self._maps(y, args), _weights(self.fields, y)
+        given = self._maps(y, args), self._weights(self.fields, y)
         slope, kept = steps.slopes(self._plan(y), t, *given, kept, maps)
         return self._state(slope, y), kept
 
     def step(self, tableau, t, dt, y, slope, args, kept=None, maps=None):
-        given = self._maps(y, args), self._maps(slope), _weights(self.fields, y)
+        given = self._maps(y, args), self._maps(slope), self._weights(self.fields, y)
         new, end, error, kept = steps.step(self._plan(y), tableau, t, dt, *given, kept, maps)
         return self._state(new, y), self._state(end, y), self._state(error, y) if error else None, kept
 
     def evaluate_again(self, tableau, t, dt, y, args, kept, maps):
-        given = self._maps(y, args), _weights(self.fields, y)
+        given = self._maps(y, args), self._weights(self.fields, y)
         return steps.evaluate_again(self._plan(y), tableau, t, dt, *given, kept, maps)
 
     def replay(self, tableau, t, dt, y, args, kept, maps):
-        given = self._maps(y, args), _weights(self.fields, y)
+        given = self._maps(y, args), self._weights(self.fields, y)
         return self._state(steps.replay(self._plan(y), tableau, t, dt, *given, kept, maps), y)
 
     def _plan(self, y):
-        field = self.fields[0]
-        half = field.convs[0].precision == "float16"
-        return Plan(self.way, jax.tree.leaves(y)[0].shape[1:3], field.norms[0].groups, self.attention, half)
+        half = self.fields[0].convs[0].precision == "float16"
+        return Plan(self.way, jax.tree.leaves(y)[0].shape[1:3], self.columns, self.attention, half)
 
     def _maps(self, y, args=None):
         leaves = jax.tree.leaves((y, args))
-        return tuple(x.reshape(-1, x.shape[-1]).astype(leaves[0].dtype) for x in leaves)
+        return tuple(self.columns.spread(x.reshape(-1, x.shape[-1]).astype(leaves[0].dtype)) for x in leaves)
 
     def _state(self, maps, like):
         leaves, structure = jax.tree.flatten(like)
-        shaped = (x.reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True))
+        shaped = (self.columns.gathered(x).reshape(leaf.shape) for x, leaf in zip(maps, leaves, strict=True))
         return jax.tree.unflatten(structure, [x.astype(leaves[0].dtype) for x in shaped])
+
+    def _weights(self, fields, y):
+        """In the precision of the states."""
+        dtype, spread = jax.tree.leaves(y)[0].dtype, self.columns.spread
+
+        def layer(conv):
+            return Layer(spread(spread(conv.weight), 0), spread(conv.clock, 0), spread(conv.bias))
+
+        def of(field):
+            return Weights(tuple(spread(norm.affine) for norm in field.norms), tuple(map(layer, field.convs)))
+
+        return jax.tree.map(lambda x: x.astype(dtype), tuple(map(of, fields)))
 
 
 class _Plain(eqx.Module):
@@ -81,17 +93,6 @@ class _Plain(eqx.Module):
         attended = maps[0] if self.attention is None else self.attention(*maps)
         slopes = tuple(field(t, attended) for field in self.fields)
         return slopes if isinstance(y, tuple) else slopes[0]
-
-
-def _weights(fields: tuple[Any, ...], y):
-    """In the precision of the states."""
-
-    def of(field):
-        layers = (Layer(conv.weight, conv.clock, conv.bias) for conv in field.convs)
-        return Weights(tuple(norm.affine for norm in field.norms), tuple(layers))
-
-    dtype = jax.tree.leaves(y)[0].dtype
-    return jax.tree.map(lambda x: x.astype(dtype), tuple(map(of, fields)))
 
 
 def _with_gradient_of(plain, quick):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from ...backend import backend
 from .layers import EPSILON
-from .steps import TAPS, Normal, Plan
+from .steps import TAPS, Columns, Normal, Plan
 
 PIXELS = 64  # of a map, at most
 # Rows of sums over the pixels of a sample: for each tap, of the gradient where it has that neighbour, and then these.
@@ -25,11 +25,14 @@ SUMS, OF_SCALE, OF_SHIFT, OF_BIAS = 16, 9, 10, 11
 _PIPELINED = 3  # taps of a convolution that are on their way at a time
 
 
-def usable(h: Float[Array, "batch y x channels"]) -> bool:
-    """Whether there are kernels for these maps: a program holds whole blocks, whose sizes are powers of two."""
+def columns(h: Float[Array, "batch y x channels"], groups: int) -> Columns | None:
+    """Where the channels of these maps are in the blocks of a program, whose sizes are powers of two; None where there
+    are no kernels for them."""
     _, height, width, channels = h.shape
-    fits = height * width <= PIXELS and channels in (32, 64, 128)
-    return fits and h.dtype == jnp.float32 and _has_bfloat16()
+    each = channels // groups
+    found = Columns(groups, each, pl.next_power_of_2(groups), pl.next_power_of_2(each))
+    fits = height * width <= PIXELS and found.rooms * found.width in (32, 64, 128)
+    return found if fits and h.dtype == jnp.float32 and _has_bfloat16() else None
 
 
 def _has_bfloat16() -> bool:
@@ -150,6 +153,11 @@ class Block:
         self.plan, self.sample, self.channels, self.stage = plan, sample, channels, stage
         self.pixel = numbers(PIXELS)
         self.rows, self.there = sample * plan.pixels + self.pixel, self.pixel < plan.pixels
+        self.filled = self.there[:, None]  # where a matrix of these rows has something
+        if not plan.columns.full:
+            column = numbers(channels)
+            of_group = quotient(column, plan.columns.width) < plan.columns.groups
+            self.filled &= (of_group & (remainder(column, plan.columns.width) < plan.columns.channels))[None, :]
         if stage.maps is not None:
             self.map = triton.load(stage.maps.at[number(stage.number), sample])
             self.kept_rows = self.map * plan.pixels + self.pixel
@@ -187,15 +195,16 @@ class Block:
 
     def group_mean(self, sums):
         """For each channel the mean over its group and all pixels, from sums over pixels."""
-        shape = self.plan.groups, self.channels // self.plan.groups
-        total = jnp.sum(sums.reshape(shape), axis=1) / (shape[1] * self.plan.pixels)
+        columns = self.plan.columns
+        shape = columns.rooms, columns.width
+        total = jnp.sum(sums.reshape(shape), axis=1) / (columns.channels * self.plan.pixels)
         return jnp.broadcast_to(total[:, None], shape).reshape(self.channels)
 
     def normalised(self, values):
         """With mean 0 and variance 1 in every group, rounded as a gradient will see it, and the factors for that."""
-        values = jnp.where(self.there[:, None], values, 0.0)
+        values = jnp.where(self.filled, values, 0.0)
         mean = self.group_mean(jnp.sum(values, axis=0))
-        centred = jnp.where(self.there[:, None], values - mean[None, :], 0.0)
+        centred = jnp.where(self.filled, values - mean[None, :], 0.0)
         precision = lax.rsqrt(self.group_mean(jnp.sum(centred * centred, axis=0)) + EPSILON)
         return (centred * precision[None, :]).astype(jnp.float16).astype(jnp.float32), precision
 
@@ -209,7 +218,7 @@ class Block:
         sums over pixels, alone and times the normal form."""
         precision = triton.load(self.kept_row(kept.precision))
         along = self.group_mean(total)[None, :] + normal * self.group_mean(total_normal)[None, :]
-        return jnp.where(self.there[:, None], precision[None, :] * (given - along), 0.0)
+        return jnp.where(self.filled, precision[None, :] * (given - along), 0.0)
 
     def conv(self, matrix, rows, weight):
         """The sum over neighbours of these rows of a matrix times the weights of that neighbour."""

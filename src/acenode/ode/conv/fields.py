@@ -10,6 +10,7 @@ from ..solver import OnBatch
 from .batch import OnMaps
 from .layers import Conv, ConvPrecision, GroupNorm
 from .products import PRODUCTS
+from .steps import Columns
 
 KERNELS_ON, PRODUCTS_ON = ("gpu",), ("cpu",)  # where a batch has which of them
 
@@ -85,12 +86,16 @@ def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
     precisions = {conv.precision for field in fields for conv in field.convs}
     if precisions == {"float16"} and backend() in KERNELS_ON:
         try:
-            from .block import usable  # slow to import
+            from .block import columns  # slow to import
             from .gradient import KERNELS
         except ImportError:  # Pallas for Triton is deprecated since JAX 0.11
             return None
-        return OnMaps(fields, KERNELS) if usable(h) else None
-    return OnMaps(fields, PRODUCTS) if len(precisions) == 1 and backend() in PRODUCTS_ON else None
+        room = columns(h, *groups)
+        return None if room is None else OnMaps(fields, KERNELS, room)
+    if len(precisions) != 1 or backend() not in PRODUCTS_ON:
+        return None
+    (count,) = groups
+    return OnMaps(fields, PRODUCTS, Columns.of(count, h.shape[-1] // count))
 
 
 def _as_made(field: ConvField, channels: int) -> bool:

@@ -15,14 +15,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...backend import backend
 from ...precision import Precision, check_precision, matmul, products_in
 
 ConvPrecision = Precision | Literal["float16"]
 
 EPSILON = 1e-5  # added to the variance of a group
 _SMALL_PRODUCT = 64  # inputs of one whose gradient is taken for each sample
-_ALIGNED = 8  # a GPU multiplies matrices by its quick units where their sizes are multiples of this
 
 
 def patches(x: Float[Array, "y x channels"], kernel: int, stride: int = 1, padding: int = 0) -> Float[Array, "v u n"]:
@@ -133,17 +131,7 @@ class Conv(eqx.Module):
 
 
 def _product(stride: int, padding: int, x, weight):
-    x, whole = _aligned(x, weight)
-    return matmul(patches(x, weight.shape[1], stride, padding), as_patches(whole, stride).T)[..., : len(weight)]
-
-
-def _aligned(x, weight):
-    """The same with more channels, of zeros, where a GPU would not multiply so many by its quick units."""
-    outputs, *_, inputs = weight.shape
-    more, beyond = -inputs % _ALIGNED, -outputs % _ALIGNED
-    if backend() != "gpu" or inputs < _ALIGNED or not (more or beyond):
-        return x, weight
-    return jnp.pad(x, ((0, 0), (0, 0), (0, more))), jnp.pad(weight, ((0, beyond), (0, 0), (0, 0), (0, more)))
+    return matmul(patches(x, weight.shape[1], stride, padding), as_patches(weight, stride).T)
 
 
 @ft.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -153,10 +141,8 @@ def _half_product(stride: int, padding: int, x, weight):
 
 
 def _with_half_patches(stride: int, padding: int, x, weight):
-    x, whole = _aligned(x.astype(jnp.float16), weight.astype(jnp.float16))
-    near = patches(x, weight.shape[1], stride, padding)
-    out = jnp.matmul(near, as_patches(whole, stride).T, preferred_element_type=jnp.float32)
-    return out[..., : len(weight)], near
+    near, weights = patches(x.astype(jnp.float16), weight.shape[1], stride, padding), weight.astype(jnp.float16)
+    return jnp.matmul(near, as_patches(weights, stride).T, preferred_element_type=jnp.float32), near
 
 
 @_half_product.defjvp
@@ -169,8 +155,7 @@ def _half_product_jvp(stride: int, padding: int, primals, tangents):
             # The gradient of a small matrix, as one product over all samples, would keep a part of a GPU busy for long.
             # As if each sample had weights of its own it is a product for each.
             dweight = dweight + 0.0 * (x[0, 0, 0] > 0)
-        whole = as_patches(_aligned(x, dweight)[1], stride)
-        from_weight = matmul(near.astype(jnp.float32), whole.T)[..., : len(weight)]
+        from_weight = matmul(near.astype(jnp.float32), as_patches(dweight, stride).T)
         return out, _product(stride, padding, dx, weight) + from_weight
 
 

@@ -83,12 +83,46 @@ class Way(NamedTuple):
     single_slopes: bool  # whether it evaluates slopes outside of steps too
 
 
+class Columns(NamedTuple):
+    """Where channels are in a matrix. A way may want more columns than there are channels: they are empty."""
+
+    groups: int  # of the norms
+    channels: int  # of a group
+    rooms: int  # for groups
+    width: int  # of a room
+
+    @classmethod
+    def of(cls, groups: int, channels: int) -> "Columns":
+        return cls(groups, channels, groups, channels)
+
+    @property
+    def full(self) -> bool:
+        return (self.groups, self.channels) == (self.rooms, self.width)
+
+    def spread(self, x, axis: int = -1):
+        """From channels along an axis to columns, of which the empty ones are zero."""
+        if self.full:
+            return x
+        x = jnp.moveaxis(x, axis, -1)
+        rooms = x.reshape(*x.shape[:-1], self.groups, self.channels)
+        before = [(0, 0)] * (x.ndim - 1)
+        rooms = jnp.pad(rooms, (*before, (0, self.rooms - self.groups), (0, self.width - self.channels)))
+        return jnp.moveaxis(rooms.reshape(*x.shape[:-1], self.rooms * self.width), -1, axis)
+
+    def gathered(self, x):
+        """From columns to channels, along the last axis."""
+        if self.full:
+            return x
+        rooms = x.reshape(*x.shape[:-1], self.rooms, self.width)[..., : self.groups, : self.channels]
+        return rooms.reshape(*x.shape[:-1], self.groups * self.channels)
+
+
 class Plan(NamedTuple):
     """What is the same for all evaluations of a solve."""
 
     way: Way
     size: tuple[int, int]  # of a map
-    groups: int  # of the norms
+    columns: Columns
     attend: Callable | None  # the attended state from h and a, element by element; None where there is no a
     half: bool  # whether convolutions take their inputs in half precision; by kernels they always do
 
