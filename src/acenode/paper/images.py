@@ -88,7 +88,11 @@ SETTINGS: dict[Name, Setting] = {
         small=(1, 2),
         large=(2, 2),
         epochs=15,
-        rates={PLAIN: 0.2, ACE: 0.2, "ResNet": 0.2, "RKNet": 0.1, AS_MANY: 0.1, TWIN: 0.1, FROZEN: 0.05},
+        rates={
+            "ResNet": 0.2,
+            **dict.fromkeys(("RKNet", AS_MANY), 0.1),
+            **dict.fromkeys((PLAIN, ACE, TWIN, FROZEN), 0.05),
+        },
     ),
     "cifar10": Setting(
         cifar10.load,
