@@ -87,13 +87,23 @@ class Lifted(Elementwise):
         return h + jax.nn.sigmoid(a)
 
 
-def lifted(channels: int = 32):
-    return _Attended(perturbed(half(channels, 1)), Lifted()), *single(2, 3, 3, 4, channels)
+def lifted():
+    return _Attended(perturbed(half(32, 1)), Lifted()), *single(2, 3, 3, 4, 32)
 
 
-def lifted_uneven():
-    """Where channels are missing the attended state is not zero."""
-    return lifted(33)
+class Steep(Elementwise):
+    """One that makes something of nothing, and has no slope there."""
+
+    elementwise: ClassVar[bool] = True
+
+    def __call__(self, h, a):
+        return 1.0 + h + jnp.sqrt(jnp.square(a))
+
+
+def steep():
+    """11 groups of 3 channels, in 16 x 4 columns: what an attention makes of the empty ones is left out."""
+    one, other = perturbed((half(33, 1), half(33, 1, seed=1)))
+    return _CoupledAsOne(one.beside(other), Steep()), tuple(single(2, 3, 4, 3, 33)), None
 
 
 def evolved(channels: int = 64, f: int = 1, g: int = 2):

@@ -85,7 +85,7 @@ def _state_back_kernel(plan: Plan, sample, stage: Stage, grads, turned, affines,
     back = block.normalised_back(kept, normal, *totals)
     back = (back,) if plan.attend is None else jax.vjp(plan.attend, *map(block.read_kept, state))[1](back)
     for matrix, values in zip(of_state, back, strict=True):
-        block.write(matrix, values)
+        block.write(matrix, jnp.where(block.filled, values, 0.0))  # an attention may have no slope at nothing
 
 
 def back(
