@@ -102,10 +102,10 @@ def warn_of_failures(predicted: np.ndarray, ids: np.ndarray) -> None:
     """Say which series have no prediction, NaN, as their solve failed."""
     failed = np.isnan(predicted.reshape(len(predicted), -1)).any(axis=1)
     if failed.any():
-        first, count = shown(ids[int(np.argmax(failed))]), int(np.sum(failed))
+        them, everyone = (dict.fromkeys(each.tolist()) for each in (ids[failed], ids))  # an id may be there twice
         warnings.warn(
-            f"for {count} of {len(predicted)} series, {first} first, the solver failed: they have no prediction. A "
-            "value far from all others may be the reason.",
+            f"for {len(them)} of {len(everyone)} series, {shown(next(iter(them)))} first, the solver failed: they have "
+            "no prediction. A value far from all others may be the reason.",
             stacklevel=4,
         )
 
