@@ -1,4 +1,4 @@
-"""How to train the image classifiers: rates, label smoothing and crops by validation accuracy, at a short budget.
+"""How to train the image classifiers: rates, smoothing, crops and decay by validation accuracy.
 
     python benchmarks/image_recipe.py --data-dir FOLDER --table cifar10 --epochs 10 --out image-recipe-h200
 
@@ -9,6 +9,7 @@ are not looked at.
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 
 from record import arguments, save, show
@@ -18,11 +19,13 @@ from acenode.tasks import ImageClassification
 from acenode.train import Member, Run
 
 
-def validated(table: str, name: str, epochs: int, smoothing: float, padding: int, rates, seeds: int, data_dir) -> dict:
+def validated(
+    table: str, name: str, epochs: int, smoothing: float, padding: int, decay: float, rates, seeds: int, data_dir
+) -> dict:
     began = time.perf_counter()
     setting, prepared = images.SETTINGS[table], images.prepared(table, data_dir, range(seeds))
     task = ImageClassification(flip=table == "cifar10", smoothing=smoothing, padding=padding)
-    how = images.recipe(table, epochs)
+    how = replace(images.recipe(table, epochs), weight_decay=decay, initial_decay=decay)
     members = [Member(seed, seed, rate, setting.penalty) for rate in rates for seed in range(seeds)]
     run = Run(images.models(table)[name].build, task, prepared.data, prepared.splits, how, members)
     while not run.finished:
@@ -32,6 +35,7 @@ def validated(table: str, name: str, epochs: int, smoothing: float, padding: int
         "row": name,
         "smoothing": smoothing,
         "padding": padding,
+        "weight_decay": decay,
         "accuracy": {str(rate): round(float(score), 4) for rate, score in zip(rates, scores, strict=True)},
         "seconds": round(time.perf_counter() - began, 1),
     }
@@ -44,6 +48,8 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=["ODE-Net", "ACE-ODE-Net"], help="(default: %(default)s)")
     parser.add_argument("--smoothing", nargs="+", type=float, default=[0.0, 0.1], help="(default: %(default)s)")
     parser.add_argument("--padding", nargs="+", type=int, default=[4], help="around crops (default: %(default)s)")
+    decay = "weight decay, not on theta_g (default: %(default)s)"
+    parser.add_argument("--decay", nargs="+", type=float, default=[images.DECAY], help=decay)
     parser.add_argument("--rates", nargs="+", type=float, default=list(images.RATES), help="(default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="to average over (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="rows at a time (default: %(default)s)")
@@ -51,15 +57,16 @@ def main() -> None:
     given = parser.parse_args()
     epochs = 1 if given.quick else given.epochs
 
-    def one(what: tuple[str, float, int]) -> dict:
+    def one(what: tuple[str, float, int, float]) -> dict:
         row = validated(given.table, what[0], epochs, *what[1:], given.rates, given.seeds, given.data_dir)
         print(row, flush=True)
         return row
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        rows = list(pool.map(one, product(given.rows, given.smoothing, given.padding)))
-    shown = [(r["row"], r["smoothing"], r["padding"], *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
-    show(("row", "smoothing", "padding", *map(str, given.rates)), shown)
+        rows = list(pool.map(one, product(given.rows, given.smoothing, given.padding, given.decay)))
+    told = ("row", "smoothing", "padding", "weight_decay")
+    shown = [(*(r[name] for name in told), *(f"{a:.4f}" for a in r["accuracy"].values())) for r in rows]
+    show((*told, *map(str, given.rates)), shown)
     print(save(given.out, "image-recipe", given.quick, table=given.table, epochs=epochs, seeds=given.seeds, rows=rows))
 
 
