@@ -83,6 +83,7 @@ def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
     groups = {norm.groups for field in fields for norm in field.norms if type(norm) is GroupNorm}
     if len(groups) != 1 or not all(_as_made(field, h.shape[-1]) for field in fields):
         return None
+    (count,) = groups
     precisions = {conv.precision for field in fields for conv in field.convs}
     if precisions == {"float16"} and backend() in KERNELS_ON:
         try:
@@ -90,11 +91,10 @@ def _on_batch(fields: tuple[ConvField, ...], h) -> OnBatch | None:
             from .gradient import KERNELS
         except ImportError:  # Pallas for Triton is deprecated since JAX 0.11
             return None
-        room = columns(h, *groups)
+        room = columns(h, count)
         return None if room is None else OnMaps(fields, KERNELS, room)
     if len(precisions) != 1 or backend() not in PRODUCTS_ON:
         return None
-    (count,) = groups
     return OnMaps(fields, PRODUCTS, Columns.of(count, h.shape[-1] // count))
 
 
