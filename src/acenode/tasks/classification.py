@@ -260,6 +260,15 @@ def random_flips(images: Float[Array, "batch y x channels"], key) -> Float[Array
     return jnp.where(mirrored, images[:, :, ::-1], images)
 
 
+def random_cutouts(images: Float[Array, "batch y x channels"], key, size: int) -> Float[Array, "batch y x channels"]:
+    """Each image with zeros in a `size` x `size` square around a random pixel; what of it lies outside is lost."""
+    batch, height, width, _ = images.shape
+    first = jax.random.randint(key, (batch, 2), 0, jnp.array([height, width])) - size // 2
+    rows, columns = (jnp.arange(n) - first[:, axis, None] for axis, n in enumerate((height, width)))
+    inside = ((0 <= rows) & (rows < size))[:, :, None] & ((0 <= columns) & (columns < size))[:, None, :]
+    return jnp.where(inside[..., None], 0.0, images)
+
+
 @dataclass(frozen=True)
 class ImageClassification:
     """The class of each image; training sees random crops of the padded image, evaluation the image itself.
@@ -269,12 +278,14 @@ class ImageClassification:
     field in the forward pass.
 
     `crop` is the size of the crops, that of the images by default; the published CIFAR10 runs cut to 28, tested on 32.
-    With `flip` half of them are mirrored left to right.
+    With `flip` half of them are mirrored left to right. `cutout` is the side of a square that is blackened in each
+    (DeVries and Taylor, 2017).
     """
 
     crop: int | None = None
     padding: int = 4
     flip: bool = False
+    cutout: int = 0
     smoothing: float = 0.0
     monitor: str = "accuracy"
     better: Literal["lower", "higher"] = "higher"
@@ -283,6 +294,8 @@ class ImageClassification:
         images = random_crops(batch.images, key, self.crop or batch.pixels.shape[1], self.padding)
         if self.flip:
             images = random_flips(images, jax.random.fold_in(key, 1))
+        if self.cutout:
+            images = random_cutouts(images, jax.random.fold_in(key, 2), self.cutout)
         verdict = model(images)
         label, classes = jnp.asarray(batch.label), verdict.logits.shape[-1]
         if self.smoothing:
