@@ -36,7 +36,7 @@ def pictures(batch: int) -> LabelledImages:
 
 def both_steps(name: str, batch: int, seeds: int | None, precision: str):
     """Both steps of Algorithm 1 on the whole model (one optimiser step for a model without attention)."""
-    build = images.models("mnist", TOLERANCE, precision=precision)[name].build
+    build = images.models("mnist", precision=precision)[name].build
     task, data, rates = ImageClassification(), pictures(batch), Rates(jnp.asarray(1e-2), jnp.asarray(1e-4))
     clock = Clock(jnp.asarray(0), jnp.asarray(0))
 
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--no-forms", action="store_true", help="leave out the forms of a convolution")
     given = parser.parse_args()
     rounds = 2 if given.quick else 5
-    ode = images.models("mnist", TOLERANCE, precision=given.precision)["ACE-ODE-Net"].build(jax.random.key(0)).ode
+    ode = images.models("mnist", precision=given.precision)["ACE-ODE-Net"].build(jax.random.key(0)).ode
     h0 = 0.3 * jax.random.normal(jax.random.key(1), (given.batch, MAP, MAP, CHANNELS))
 
     steps = {"both steps of Algorithm 1": both_steps("ACE-ODE-Net", given.batch, None, given.precision)}

@@ -54,7 +54,7 @@ def pictures(quick: bool):
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (256, 28, 28, 1), np.uint8)
     data = LabelledImages(pixels, random.integers(0, 10, 256).astype(np.int32))
-    return images.models("mnist", 1e-3)["ACE-ODE-Net"].build, ImageClassification(), data
+    return images.models("mnist")["ACE-ODE-Net"].build, ImageClassification(), data
 
 
 def systems(quick: bool):

@@ -6,7 +6,7 @@ of its own where it gives another model.
 
 import functools as ft
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import ClassVar, Literal, NamedTuple
 
@@ -44,7 +44,8 @@ from .row import Prepared, Row
 Name = Literal["mnist", "svhn", "cifar10"]
 
 WIDTH, WIDE, EXTRA, BLOCKS = 64, 128, 5, 6
-PLAIN, PLAIN_WIDE, AUGMENTED, ACE = "ODE-Net", "ODE-Net (width 128)", "Augmented-ODE-Net", "ACE-ODE-Net"
+PLAIN, PLAIN_WIDE, AUGMENTED = "ODE-Net", "ODE-Net (width 128)", "Augmented-ODE-Net"
+ACE, LARGE = "ACE-ODE-Net", "ACE-ODE-Net (Large)"
 AS_MANY = "ODE-Net (as many weights)"  # as ACE-ODE-Net has, all in f
 TWIN, FROZEN = "ODE-Net (additive twin)", "ODE-Net (frozen attention)"  # ACE-ODE-Net but for this
 DEEP = 4  # convolutions of a g deeper than the paper's
@@ -110,6 +111,10 @@ SETTINGS: dict[Name, Setting] = {
 
 def adaptive(tolerance: float) -> Solver:
     return Solver("dopri5", rtol=tolerance, atol=tolerance, max_steps=64, checkpoints=64)
+
+
+USUAL = adaptive(TOLERANCE)
+TWO_STEPS = Solver("rk4_38", step=0.5, max_steps=2, checkpoints=2)  # 9 evaluations; trained models take 26 by `USUAL`
 
 
 def _plain(width: int, solver: Solver, precision: ConvPrecision | None = None, f: int = 2):
@@ -185,12 +190,11 @@ class Model(NamedTuple):
 
 
 def models(
-    name: Name, tolerance: float = TOLERANCE, rk_steps: int = 1, precision: ConvPrecision = PRECISION
+    name: Name, solver: Solver = USUAL, rk_steps: int = 1, precision: ConvPrecision = PRECISION
 ) -> dict[str, Model]:
     """Every image classifier of the comparison for one data set, by its name in the tables."""
     s = SETTINGS[name]
     build = ft.partial(classifier, s, precision=precision)
-    solver = adaptive(tolerance)
     rk4 = Solver("rk4_38", step=1 / rk_steps, max_steps=max(rk_steps, 1), checkpoints=max(2, rk_steps + rk_steps % 2))
 
     def light(f: int) -> str:
@@ -209,7 +213,7 @@ def models(
         PLAIN: Model(build(_plain(WIDTH, solver, precision))),
         AUGMENTED: Model(build(_augmented(WIDTH, solver, precision), read=WIDTH + EXTRA)),
         ACE: ace(*s.small, controls=(AS_MANY, TWIN, FROZEN, AUGMENTED)),
-        "ACE-ODE-Net (Large)": ace(*s.large, width=WIDE, base=PLAIN_WIDE, controls=(ACE,)),
+        LARGE: ace(*s.large, width=WIDE, base=PLAIN_WIDE, controls=(ACE,)),
         "ACE-ODE-Net (as in the text)": ace(1, 2),
         "ACE-ODE-Net (deep g)": ace(*s.small, g=DEEP),
         PLAIN_WIDE: Model(build(_plain(WIDE, solver, precision), WIDE)),
@@ -308,5 +312,40 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
 
 CROP = 28  # of the published CIFAR10 runs, which are tested on whole images of 32
 CROPPED = ("ResNet", "RKNet", PLAIN, AUGMENTED, ACE)
+
+
+@dataclass(frozen=True)
+class Longer:
+    """How rows called "longer training" differ from the others: more epochs, in `TWO_STEPS`, and other images."""
+
+    epochs: int
+    padding: int = 4  # around crops
+    smoothing: float = 0.1  # of labels
+    cutout: int = 0
+
+
+LONGER: dict[Name, Longer] = {
+    "mnist": Longer(epochs=20),
+    "svhn": Longer(epochs=20),
+    "cifar10": Longer(epochs=60, cutout=10),
+}
+LONGER_ROWS = (PLAIN, AS_MANY, PLAIN_WIDE, ACE, LARGE)
+
+
+def longer(name: Name, title: str, how: Longer | None = None) -> Row:
+    """The row trained as `how` says, that of its data set by default."""
+    how = how or LONGER[name]
+    usual = row(name, title, models(name, TWO_STEPS)[title])
+    images = {"padding": how.padding, "smoothing": how.smoothing, "cutout": how.cutout}
+    solved = {"solver": f"{TWO_STEPS.method}, step {TWO_STEPS.step:g}"}
+    others = {key: value for key, value in usual.config.items() if key != "tolerance"}
+    kept = replace(usual, controls=tuple(each for each in usual.controls if each in LONGER_ROWS))
+    return kept.variant(
+        "longer training", task=replace(usual.task, **images), epochs=how.epochs, config=others | solved | images
+    )
+
+
 TABLES = {name: tuple(row(name, title, model) for title, model in models(name).items()) for name in SETTINGS}
 TABLES["cifar10"] += tuple(row("cifar10", title, models("cifar10")[title], CROP) for title in CROPPED)
+for name in SETTINGS:
+    TABLES[name] += tuple(longer(name, title) for title in LONGER_ROWS)
