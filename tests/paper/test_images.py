@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,7 @@ NAMES = tuple(SETTINGS)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_model_has_its_row(name):
-    rows = {row.name: row for row in TABLES[name] if row.task.crop is None}
+    rows = {row.name: row for row in TABLES[name] if row.name in images.models(name)}
     assert {"ResNet", "RKNet", "ODE-Net", "Augmented-ODE-Net", "ACE-ODE-Net", "ACE-ODE-Net (Large)"} <= set(rows)
     assert set(rows) == set(images.models(name))
     assert len({results.slug(each) for each in rows}) == len(rows)  # no two share a file
@@ -44,7 +45,7 @@ def test_every_model_has_its_row(name):
     "name, epochs, penalty, flip", [("mnist", 15, 1e-4, False), ("svhn", 15, 1e-3, False), ("cifar10", 30, 1e-3, True)]
 )
 def test_the_recipe_but_for_the_learning_rate_is_the_same_for_all_models_of_a_table(name, epochs, penalty, flip):
-    for each in TABLES[name]:
+    for each in (each for each in TABLES[name] if "longer" not in each.name):
         assert (each.epochs, each.penalty) == (epochs, penalty)  # the paper's best lambda
         assert each.learning_rate in images.RATES and ("rates" in each.config) == (each.name in SETTINGS[name].rates)
         assert each.task.flip is each.config.get("flip", False) is flip
@@ -98,6 +99,26 @@ def test_rows_may_crop_as_the_published_cifar10_runs_did():
         assert set(cut) == expected and len({r.name for r in TABLES[name]}) == len(TABLES[name])
         assert all(each.task.crop == 28 and each.config["crop"] == 28 for each in cut.values())
     assert TABLES["cifar10"][0].config["crop"] == "as the images"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_trained_for_longer_are_those_of_the_table_but_for_how_they_are_trained(name):
+    rows, how = {each.name: each for each in TABLES[name]}, images.LONGER[name]
+    longer = {title: rows[f"{title}, longer training"] for title in images.LONGER_ROWS}
+    assert {each.name for each in longer.values()} == {each for each in rows if "longer" in each}
+    pictures = {"padding": how.padding, "smoothing": how.smoothing, "cutout": how.cutout}
+    for title, each in longer.items():
+        usual = rows[title]
+        assert each.epochs == how.epochs > usual.epochs and each.learning_rate == usual.learning_rate
+        assert each.task == replace(usual.task, **pictures)
+        config = {key: value for key, value in usual.config.items() if key != "tolerance"}
+        assert each.config == {**config, "solver": "rk4_38, step 0.5", **pictures}
+        assert all(other in rows for other in (each.base, *each.controls) if other)  # compared with as long trainings
+        ours, theirs = (eqx.filter_eval_shape(made.build, jax.random.key(0)) for made in (each, usual))
+        assert (ours.ode.solver, theirs.ode.solver) == (images.TWO_STEPS, images.USUAL)
+        assert jax.tree.leaves(ours) == jax.tree.leaves(theirs)  # the shapes of all weights
+    assert longer[images.ACE].base == f"{images.PLAIN}, longer training"
+    assert longer[images.LARGE].controls == (f"{images.ACE}, longer training",)
 
 
 # --- the schedule ---------------------------------------------------------------------------------------------

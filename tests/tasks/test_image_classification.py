@@ -10,7 +10,7 @@ from jaxtyping import Array
 from acenode.models import ImageClassifier
 from acenode.ode import NeuralODE, Solver
 from acenode.tasks import ImageClassification, LabelledImages, Report, Task
-from acenode.tasks.classification import random_crops, random_flips
+from acenode.tasks.classification import random_crops, random_cutouts, random_flips
 
 # --- crops ----------------------------------------------------------------------------------------------------
 
@@ -69,6 +69,25 @@ def test_half_of_the_images_are_mirrored(key):
     mirrored = (flipped == np.asarray(images)[:, :, ::-1]).all(axis=(1, 2, 3))
     np.testing.assert_array_equal(flipped[~mirrored], images[~mirrored])
     assert 150 < mirrored.sum() < 250
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_a_cutout_blackens_a_square_around_any_pixel(size, key):
+    height, width, count = 5, 6, 3000
+    images = np.broadcast_to(1.0 + np.arange(height * width * 2.0).reshape(height, width, 2), (count, height, width, 2))
+    cut = np.asarray(random_cutouts(jnp.asarray(images), key, size))
+    gone = (cut == 0).all(axis=3)
+    np.testing.assert_array_equal(cut[~gone], images[~gone])  # all channels of a pixel, or none
+    middles = {}
+    for y in range(height):
+        for x in range(width):
+            top, left = y - size // 2, x - size // 2
+            square = np.zeros((height, width), bool)
+            square[max(top, 0) : top + size, max(left, 0) : left + size] = True
+            middles[y, x] = (gone == square).all(axis=(1, 2)).sum()
+    assert sum(middles.values()) == count  # each image has one of these squares
+    expected = count / len(middles)
+    assert all(abs(n - expected) < 5 * np.sqrt(expected) for n in middles.values())
 
 
 # --- loss and metrics -----------------------------------------------------------------------------------------
@@ -130,6 +149,15 @@ def test_smoothed_labels_are_spread_over_all_classes(model, key):
     every = [cross_entropy(logits, np.full(len(batch.label), label)) for label in range(CLASSES)]
     expected = 0.8 * cross_entropy(logits, batch.label) + 0.2 * np.mean(every, axis=0)
     assert float(value) == pytest.approx(expected.mean(), rel=1e-10)
+
+
+def test_training_sees_cutouts_and_evaluation_does_not(model, key):
+    batch, task = pictures(), ImageClassification(padding=0, cutout=2 * SIDE)  # larger than the image wherever it is
+    (value, _), _ = loss_and_gradient(task, model, batch, key)
+    logits = classify(model, jnp.zeros_like(batch.images)).logits
+    assert float(value) == pytest.approx(cross_entropy(logits, batch.label).mean(), rel=1e-10)
+    for ours, usual in zip(task.outputs(model, batch, key), outputs(model, batch, key), strict=True):
+        np.testing.assert_allclose(ours, usual, rtol=1e-10)
 
 
 @pytest.mark.slow
