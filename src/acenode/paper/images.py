@@ -8,7 +8,7 @@ import functools as ft
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -277,6 +277,10 @@ def recipe(name: Name, epochs: int) -> Recipe:
     )
 
 
+def _task(name: Name, **changes: Any) -> ImageClassification:
+    return ImageClassification(flip=name == "cifar10", **changes)
+
+
 def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
     """A row of an image table; `crop` is the size of the images that it is trained on, if not their own."""
     s = SETTINGS[name]
@@ -284,7 +288,7 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
         table=name,
         name=title,
         data=ft.partial(prepared, name),
-        task=ImageClassification(crop=crop, flip=name == "cifar10"),
+        task=_task(name, crop=crop),
         build=model.build,
         recipe=ft.partial(recipe, name),
         epochs=s.epochs,
@@ -336,13 +340,12 @@ def longer(name: Name, title: str, how: Longer | None = None) -> Row:
     """The row trained as `how` says, that of its data set by default."""
     how = how or LONGER[name]
     usual = row(name, title, models(name, TWO_STEPS)[title])
-    images = {"padding": how.padding, "smoothing": how.smoothing, "cutout": how.cutout}
+    pictures = {"padding": how.padding, "smoothing": how.smoothing, "cutout": how.cutout}
+    config = {key: value for key, value in usual.config.items() if key != "tolerance"}
     solved = {"solver": f"{TWO_STEPS.method}, step {TWO_STEPS.step:g}"}
-    others = {key: value for key, value in usual.config.items() if key != "tolerance"}
-    kept = replace(usual, controls=tuple(each for each in usual.controls if each in LONGER_ROWS))
-    return kept.variant(
-        "longer training", task=replace(usual.task, **images), epochs=how.epochs, config=others | solved | images
-    )
+    controls = tuple(each for each in usual.controls if each in LONGER_ROWS)
+    changes = {"task": _task(name, **pictures), "epochs": how.epochs, "config": config | solved | pictures}
+    return replace(usual, controls=controls).variant("longer training", **changes)
 
 
 TABLES = {name: tuple(row(name, title, model) for title, model in models(name).items()) for name in SETTINGS}
