@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from runs import figures, result, weights
 
-from acenode.datasets import ushcn_raw
+from acenode.datasets import cifar10, ushcn_raw
 from acenode.paper.images import Drawn
 from acenode.paper.results import frame
 from acenode.paper.row import Row
@@ -183,3 +183,17 @@ def test_without_images_the_maps_stand_alone():
     figure = attention_maps(MAPS)
     assert [len(axis.images) for axis in figure.axes[:6]] == [1] * 6
     assert [axis.get_title(loc="left") for axis in figure.axes[:3]] == ["t = 0", "t = 0.5", "t = 1"]
+
+
+def test_classes_have_their_names_in_figures(drawn):
+    assert cifar10.CLASSES[3] == "cat" and len(cifar10.CLASSES) == 10
+    kept = {
+        "embedding": {"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0], "label": [9, 3, 3]},
+        "attention_maps": {**MAPS, "said": [3, 9], "label": [3, 0]},
+    }
+    _, made = drawn("cifar10", [result("cifar10", "ACE-ODE-Net", 0, {"accuracy": 0.9}, figures=kept)])
+    (legend,) = made["cifar10-embedding"].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["cat", "truck"]
+    rows = [axis.get_ylabel() for axis in made["cifar10-maps-ace-ode-net"].axes[:6:3]]
+    assert rows == ["cat", "truck,\nnot airplane"]
+    assert attention_maps(kept["attention_maps"]).axes[3].get_ylabel() == "9,\nnot 0"

@@ -17,6 +17,7 @@ from .images import ImageSet, Part
 
 NAME = "cifar10"
 SHAPE = (32, 32, 3)
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ARCHIVE = "cifar-10-binary.tar.gz"
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
 MD5 = "c32a1d4ab5d03f1284b67883e8d87530"

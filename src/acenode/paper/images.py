@@ -54,6 +54,7 @@ BATCH, VALIDATION = 128, 5000
 DECAY, AVERAGE = 5e-4, 0.998  # weight decay, not on theta_g; how much of itself the average of parameters keeps
 PRECISION: ConvPrecision = "float16"  # of all convolutions: what was quickest on a GPU; the rest is in float32
 RATES = (0.02, 0.05, 0.1, 0.2)  # among which `benchmarks/image_recipe.py` chooses
+DIGITS = tuple(map(str, range(10)))
 GRID = tuple(product((1e-3, 5e-2, 1e-2), (1e-3, 1e-4)))  # the paper's, of learning rate and lambda (Equation 6)
 
 
@@ -71,6 +72,7 @@ class Setting:
     epochs: int
     rates: Mapping[str, float] = field(default_factory=dict)  # those that validation chose among `RATES`
     learning_rate: float = 0.1  # of the other rows
+    classes: tuple[str, ...] = DIGITS
 
     @property
     def as_many(self) -> int:
@@ -105,6 +107,7 @@ SETTINGS: dict[Name, Setting] = {
         large=(1, 2),
         epochs=30,
         rates={PLAIN: 0.2, "RKNet": 0.2, **dict.fromkeys(("ResNet", AUGMENTED, ACE, AS_MANY, TWIN, FROZEN), 0.1)},
+        classes=cifar10.CLASSES,
     ),
 }
 
@@ -233,6 +236,11 @@ class Drawn(NamedTuple):
 
     images: Float[np.ndarray, "images size size colours"]
     edges: Float[np.ndarray, " edges"]
+
+
+def class_names(table: str) -> tuple[str, ...]:
+    """What the labels of a table are called; the numbers where it is none of these."""
+    return {str(name): setting.classes for name, setting in SETTINGS.items()}.get(table, DIGITS)
 
 
 def drawn(table: str, which: Sequence[int], data_dir: Folder | None = None) -> Drawn | None:

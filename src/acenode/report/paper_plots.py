@@ -222,7 +222,7 @@ def _maps(table: str, runs: Runs, data_dir: Folder | None) -> Iterator[Picture]:
     for name, run in _examples(runs, "attention_maps").items():
         kept = run.figures["attention_maps"]
         which = kept.get("drawn", range(len(kept["maps"])))
-        figure = attention_maps(kept, images.drawn(table, which, data_dir))
+        figure = attention_maps(kept, images.drawn(table, which, data_dir), images.class_names(table))
         says = f"{name}: the elementwise attention at each place, mean over channels; an image each row"
         says += ", and what it is taken for" * ("said" in kept)
         gates = f" Mean change of a gate: {kept['moved'][-1]:.3f}." if "moved" in kept else ""
@@ -231,12 +231,15 @@ def _maps(table: str, runs: Runs, data_dir: Folder | None) -> Iterator[Picture]:
         )
 
 
-def attention_maps(kept: Mapping[str, Any], under: images.Drawn | None = None):
+def attention_maps(kept: Mapping[str, Any], under: images.Drawn | None = None, classes: Sequence[str] = images.DIGITS):
     """`attention_maps` of one run: a sample each row, a time each column, one colour scale; `under` has the images."""
     maps, times = np.asarray(kept["maps"], float)[:6], [f"t = {t:.2g}" for t in kept["times"]]
     words = [""] * len(maps)
     if "said" in kept:
-        words = [f"{a}" if a == b else f"{a}, not {b}" for a, b in zip(kept["said"], kept["label"], strict=True)]
+        words = [
+            classes[a] if a == b else f"{classes[a]},\nnot {classes[b]}"
+            for a, b in zip(kept["said"], kept["label"], strict=True)
+        ]
     if "untrained" in kept:
         maps = np.concatenate([maps, np.asarray(kept["untrained"], float)[:, None]], axis=1)
         times.append("untrained, t = 1")
@@ -260,6 +263,7 @@ def _embedding(table: str, runs: Runs) -> Iterator[Picture]:
     examples = _examples(runs, "embedding")
     if not examples:
         return
+    classes = images.class_names(table)
     with figure_style():
         import matplotlib.pyplot as plt
 
@@ -269,11 +273,11 @@ def _embedding(table: str, runs: Runs) -> Iterator[Picture]:
             axis.axis("off")
         for axis, (name, run) in zip(axes.flat, examples.items(), strict=False):
             x, y, label = (np.asarray(run.figures["embedding"][part]) for part in ("x", "y", "label"))
-            for colour, word in zip(COLOURS, np.unique(label), strict=False):
-                axis.scatter(x[label == word], y[label == word], s=3, lw=0, color=colour, label=str(word))
+            for colour, each in zip(COLOURS, np.unique(label), strict=False):
+                axis.scatter(x[label == each], y[label == each], s=3, lw=0, color=colour, label=classes[each])
             axis.set_title(literal(name), fontsize=8)
             axis.set_aspect("equal", adjustable="datalim")
         handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncol=10, markerscale=3, fontsize=7, handletextpad=0)
+        figure.legend(handles, labels, loc="outside lower center", ncol=5, markerscale=3, fontsize=7, handletextpad=0)
     says = "Features of test images in the plane (t-SNE), coloured by class; one run of every row"
     yield picture(f"{table}-embedding", figure, says, f"{says}.")
