@@ -187,13 +187,12 @@ def test_without_images_the_maps_stand_alone():
 
 def test_classes_have_their_names_in_figures(drawn):
     assert cifar10.CLASSES[3] == "cat" and len(cifar10.CLASSES) == 10
-    kept = {
-        "embedding": {"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0], "label": [9, 3, 3]},
-        "attention_maps": {**MAPS, "said": [3, 9], "label": [3, 0]},
-    }
+    embedding = {"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0], "label": [9, 3, 3]}
+    maps = {**MAPS, "said": [3, 9], "label": [3, 0]}
+    kept = {"embedding": embedding, "attention_maps": maps}
     _, made = drawn("cifar10", [result("cifar10", "ACE-ODE-Net", 0, {"accuracy": 0.9}, figures=kept)])
     (legend,) = made["cifar10-embedding"].legends
     assert [text.get_text() for text in legend.get_texts()] == ["cat", "truck"]
     rows = [axis.get_ylabel() for axis in made["cifar10-maps-ace-ode-net"].axes[:6:3]]
     assert rows == ["cat", "truck,\nnot airplane"]
-    assert attention_maps(kept["attention_maps"]).axes[3].get_ylabel() == "9,\nnot 0"
+    assert attention_maps(maps).axes[3].get_ylabel() == "9,\nnot 0"
