@@ -237,7 +237,7 @@ def attention_maps(kept: Mapping[str, Any], under: images.Drawn | None = None, c
     words = [""] * len(maps)
     if "said" in kept:
         words = [
-            classes[a] if a == b else f"{classes[a]},\nnot {classes[b]}"
+            f"{classes[a]}" if a == b else f"{classes[a]},\nnot {classes[b]}"
             for a, b in zip(kept["said"], kept["label"], strict=True)
         ]
     if "untrained" in kept:
