@@ -35,6 +35,8 @@ def test_every_model_has_its_row(name):
     rows = {row.name: row for row in TABLES[name] if row.name in images.models(name)}
     assert {"ResNet", "RKNet", "ODE-Net", "Augmented-ODE-Net", "ACE-ODE-Net", "ACE-ODE-Net (Large)"} <= set(rows)
     assert set(rows) == set(images.models(name))
+    others = {each.name for each in TABLES[name]} - set(rows)
+    assert all(each.endswith((", crops of 28", ", longer training")) for each in others)
     assert len({results.slug(each) for each in rows}) == len(rows)  # no two share a file
     for each in rows.values():
         assert (each.table, each.epochs, each.protocol) == (name, SETTINGS[name].epochs, "comparable")
@@ -111,14 +113,27 @@ def test_rows_trained_for_longer_are_those_of_the_table_but_for_how_they_are_tra
         usual = rows[title]
         assert each.epochs == how.epochs > usual.epochs and each.learning_rate == usual.learning_rate
         assert each.task == replace(usual.task, **pictures)
-        config = {key: value for key, value in usual.config.items() if key != "tolerance"}
+        # No validation chose the rates of this recipe.
+        config = {key: value for key, value in usual.config.items() if key not in ("tolerance", "rates")}
         assert each.config == {**config, "solver": "rk4_38, step 0.5", **pictures}
-        assert all(other in rows for other in (each.base, *each.controls) if other)  # compared with as long trainings
+        assert each.base == (usual.base and f"{usual.base}, longer training")
+        assert set(each.controls) == {f"{other}, longer training" for other in usual.controls} & set(rows)
         ours, theirs = (eqx.filter_eval_shape(made.build, jax.random.key(0)) for made in (each, usual))
         assert (ours.ode.solver, theirs.ode.solver) == (images.TWO_STEPS, images.USUAL)
         assert jax.tree.leaves(ours) == jax.tree.leaves(theirs)  # the shapes of all weights
+    assert longer[images.ACE].controls == (f"{images.AS_MANY}, longer training",)
     assert longer[images.ACE].base == f"{images.PLAIN}, longer training"
     assert longer[images.LARGE].controls == (f"{images.ACE}, longer training",)
+
+
+def test_kept_results_of_longer_training_have_the_settings_of_their_rows():
+    rows = {(each.table, each.name): each for name in NAMES for each in TABLES[name] if "longer" in each.name}
+    kept = [r for r in results.load(Path(__file__).parents[2] / "results") if (r.table, r.row) in rows]
+    assert {r.table for r in kept} == set(NAMES)
+    for made in kept:
+        row = rows[made.table, made.row]
+        assert row.changed(made.config) == () and made.epochs == row.epochs
+        assert made.config["learning_rate"] == row.learning_rate
 
 
 # --- the schedule ---------------------------------------------------------------------------------------------

@@ -90,18 +90,21 @@ def test_rows_and_metrics_that_the_paper_does_not_have_come_after_its_own():
 
 
 @pytest.mark.parametrize(
-    "row, epochs, said",
+    "table, row, epochs, said",
     [
-        ("Latent-ODE (ODE Enc.)", 12, "1 x 12 of 30"),
-        ("Latent-ODE (ODE Enc.)", 30, "1 x 30"),
-        ("Latent-ODE (ODE Enc.), with statistics", 12, "1 x 12"),
+        ("physionet-classification", "Latent-ODE (ODE Enc.)", 12, "1 x 12 of 30"),
+        ("physionet-classification", "Latent-ODE (ODE Enc.)", 30, "1 x 30"),
+        ("physionet-classification", "Latent-ODE (ODE Enc.), with statistics", 12, "1 x 12"),
+        ("cifar10", "ACE-ODE-Net, longer training", 60, "1 x 60 of 160"),
+        ("cifar10", "ACE-ODE-Net, longer training", 160, "1 x 160"),
     ],
 )
-def test_epochs_beside_those_of_a_full_run(row, epochs, said):
-    run = result("physionet-classification", row, 0, {"auc": 0.8}, epochs=epochs)
-    assert budget(line([run], run.table, row, "auc")) == said
+def test_epochs_beside_those_of_a_full_run(table, row, epochs, said):
+    metric = "accuracy" if table == "cifar10" else "auc"
+    run = result(table, row, 0, {metric: 0.8}, epochs=epochs)
+    assert budget(line([run], run.table, row, metric)) == said
     quick = replace(run, config={**run.config, "quick": True})
-    assert budget(line([quick], run.table, row, "auc")) == f"{said}, quick"
+    assert budget(line([quick], run.table, row, metric)) == f"{said}, quick"
 
 
 def test_a_row_without_training_has_no_epochs():

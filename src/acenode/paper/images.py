@@ -117,7 +117,9 @@ def adaptive(tolerance: float) -> Solver:
 
 
 USUAL = adaptive(TOLERANCE)
-TWO_STEPS = Solver("rk4_38", step=0.5, max_steps=2, checkpoints=2)  # 9 evaluations; trained models take 26 by `USUAL`
+TWO_STEPS = Solver(
+    "rk4_38", step=0.5, max_steps=2, checkpoints=2
+)  # 9 evaluations; by `USUAL` a trained ACE-ODE-Net takes 26 or more
 
 
 def _plain(width: int, solver: Solver, precision: ConvPrecision | None = None, f: int = 2):
@@ -239,7 +241,7 @@ class Drawn(NamedTuple):
 
 
 def class_names(table: str) -> tuple[str, ...]:
-    """What the labels of a table are called; the numbers where it is none of these."""
+    """What the labels of a table are called; the digits where it is none of these."""
     return {str(name): setting.classes for name, setting in SETTINGS.items()}.get(table, DIGITS)
 
 
@@ -328,7 +330,7 @@ CROPPED = ("ResNet", "RKNet", PLAIN, AUGMENTED, ACE)
 
 @dataclass(frozen=True)
 class Longer:
-    """How rows called "longer training" differ from the others: more epochs, in `TWO_STEPS`, and other images."""
+    """How rows called "longer training" differ: more epochs, solved in `TWO_STEPS`, other images and labels."""
 
     epochs: int
     padding: int = 4  # around crops
@@ -349,7 +351,7 @@ def longer(name: Name, title: str, how: Longer | None = None) -> Row:
     how = how or LONGER[name]
     usual = row(name, title, models(name, TWO_STEPS)[title])
     pictures = {"padding": how.padding, "smoothing": how.smoothing, "cutout": how.cutout}
-    config = {key: value for key, value in usual.config.items() if key != "tolerance"}
+    config = {key: value for key, value in usual.config.items() if key not in ("tolerance", "rates")}
     solved = {"solver": f"{TWO_STEPS.method}, step {TWO_STEPS.step:g}"}
     controls = tuple(each for each in usual.controls if each in LONGER_ROWS)
     changes = {"task": _task(name, **pictures), "epochs": how.epochs, "config": config | solved | pictures}
