@@ -23,7 +23,7 @@ from acenode.tasks import ImageClassification, LabelledImages
 from acenode.train import Recipe
 from acenode.train.algorithm import Clock, Rates, Tally, attention_step, main_step, optimisers_of
 
-TOLERANCE, CHANNELS, MAP = 1e-3, 64, 6
+TOLERANCE, CHANNELS, MAP = images.TOLERANCE, images.WIDTH, 6
 EVALUATIONS = 32  # of the field in one program, to time one of them
 RECIPE = Recipe(batch_size=images.BATCH, optimiser="momentum")
 

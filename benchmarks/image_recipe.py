@@ -73,9 +73,8 @@ def main() -> None:
     def one(what: tuple[str, float, int, int, float]) -> dict:
         name, smoothing, padding, cutout, decay = what
         pictures = {"smoothing": smoothing, "padding": padding, "cutout": cutout}
-        task = ImageClassification(flip=given.table == "cifar10", **pictures)
         how = (given.rates, given.seeds, given.data_dir)
-        row = validated(given.table, name, solver, task, epochs, decay, *how)
+        row = validated(given.table, name, solver, images.task(given.table, **pictures), epochs, decay, *how)
         print(row, flush=True)
         return row
 

@@ -287,7 +287,8 @@ def recipe(name: Name, epochs: int) -> Recipe:
     )
 
 
-def _task(name: Name, **changes: Any) -> ImageClassification:
+def task(name: Name, **changes: Any) -> ImageClassification:
+    """The classification of a data set's images, with changes."""
     return ImageClassification(flip=name == "cifar10", **changes)
 
 
@@ -298,7 +299,7 @@ def row(name: Name, title: str, model: Model, crop: int | None = None) -> Row:
         table=name,
         name=title,
         data=ft.partial(prepared, name),
-        task=_task(name, crop=crop),
+        task=task(name, crop=crop),
         build=model.build,
         recipe=ft.partial(recipe, name),
         epochs=s.epochs,
@@ -346,15 +347,14 @@ LONGER: dict[Name, Longer] = {
 LONGER_ROWS = (PLAIN, AS_MANY, PLAIN_WIDE, ACE, LARGE)
 
 
-def longer(name: Name, title: str, how: Longer | None = None) -> Row:
-    """The row trained as `how` says, that of its data set by default."""
-    how = how or LONGER[name]
-    usual = row(name, title, models(name, TWO_STEPS)[title])
+def longer(name: Name, title: str) -> Row:
+    """The row trained as `LONGER` says."""
+    how, usual = LONGER[name], row(name, title, models(name, TWO_STEPS)[title])
     pictures = {"padding": how.padding, "smoothing": how.smoothing, "cutout": how.cutout}
     config = {key: value for key, value in usual.config.items() if key not in ("tolerance", "rates")}
     solved = {"solver": f"{TWO_STEPS.method}, step {TWO_STEPS.step:g}"}
     controls = tuple(each for each in usual.controls if each in LONGER_ROWS)
-    changes = {"task": _task(name, **pictures), "epochs": how.epochs, "config": config | solved | pictures}
+    changes = {"task": task(name, **pictures), "epochs": how.epochs, "config": config | solved | pictures}
     return replace(usual, controls=controls).variant("longer training", **changes)
 
 
